@@ -127,7 +127,7 @@ class RankPart:
         """Return the part of `rank` of a program or a plan."""
         if isinstance(program, ExecutionPlan):
             layout = DataLayout(program.collective, len(program.ranks), program.chunks, program.in_place)
-            return RankPart(layout, encode_plan(program, rank).tobytes(), PlanBuffers.of(program, rank))
+            return RankPart(layout, encode_plan(program, rank).tobytes(), PlanBuffers.of(program))
         assert isinstance(program, Program)
         shape = len(program.ranks), program.chunks, program.in_place
         words = encode_rank(program.collective, *shape, QUEUE_DEPTH[program.protocol], program.ranks[rank])

@@ -1,4 +1,4 @@
-"""A rank's part of a plan as the numbers that the executor reads (native/plan_words.cpp).
+"""A rank's part of a plan as the numbers that the executor reads (native/plan_core.hpp).
 
 What an operation moves is taken from `chorale.synth.programs.plans.moves`, as the check of plans takes it: both follow
 the same stretches of the same pieces of chunks.
@@ -14,8 +14,11 @@ from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
 from chorale.synth.programs.plans.moves import Move, MoveMaker, Repeat, Stretch, pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Operation, PlanBlock
 
-_VERSION = 1
+_VERSION = 2
 _NOP, _BARRIER, _SIGNAL, _PORT_SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PORT_MOVE, _PIPELINE = range(10)
+INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
+"""Windows of the memory of a rank; those of rank r are numbered from r * WINDOWS on."""
+_WINDOW_OF = {"i": INPUT, "o": OUTPUT, "s": SCRATCH}
 
 
 def pieces_of_the_vector(plan: ExecutionPlan) -> int:
@@ -25,23 +28,27 @@ def pieces_of_the_vector(plan: ExecutionPlan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanShape:
-    """What ranks agree on: pieces of a chunk, counters of memory channels and of all, pieces of memory and packets."""
+    """What ranks agree on: pieces of a chunk, counters of memory channels and of all; and of each rank the pieces of
+    input, output, scratch and packets."""
 
     pieces: int
     memory_slots: int
     slots: int
-    data_pieces: int
-    packet_pieces: int
+    windows: tuple[tuple[int, int, int, int], ...]
 
     @staticmethod
     def of(plan: ExecutionPlan) -> PlanShape:
-        """Return the shape of `plan`: the most of any rank."""
+        """Return the shape of `plan`."""
         pieces = pieces_of_a_chunk(plan, 1)
-        ranks = range(len(plan.ranks))
-        scratch = max(body.scratch_chunks for body in plan.ranks) if plan.settings.packets else 0
         memory, ports = (_counters(plan, kind) for kind in _KINDS)
-        cells = max(plan.layout(rank).cells for rank in ranks)
-        return PlanShape(pieces, memory, memory + ports, cells * pieces, scratch * pieces)
+        windows = []
+        for rank, body in enumerate(plan.ranks):
+            layout = plan.layout(rank)
+            ends = (layout.scratch_base if plan.in_place else layout.output_base), layout.scratch_base
+            inputs, outputs = ends[0] - layout.input_base, ends[1] - layout.output_base
+            packets = body.scratch_chunks if plan.settings.packets else 0
+            windows.append((inputs * pieces, outputs * pieces, body.scratch_chunks * pieces, packets * pieces))
+        return PlanShape(pieces, memory, memory + ports, tuple(windows))
 
     def slot(self, kind: Kind, number: int) -> int:
         """Return the counter of a channel of a rank."""
@@ -62,15 +69,39 @@ def _counters(plan: ExecutionPlan, kind: Kind) -> int:
     return 1 + max(ends, default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class WordsHead:
+    """What words begin with, and how many words of state a rank needs; see native/plan_core.hpp."""
+
+    slots: int
+    halves: int
+    barriers: int
+    semaphores: tuple[int, ...]
+    blocks: int
+
+    @staticmethod
+    def of(words: Sequence[int]) -> WordsHead:
+        """Return what words of `encode_plan` begin with."""
+        _, _, ranks, slots, halves, barriers, semaphores, blocks = words[:8]
+        first = 8 + 4 * ranks
+        return WordsHead(slots, halves, barriers, tuple(words[first : first + semaphores]), blocks)
+
+    def state(self) -> list[int]:
+        """Return the state of a rank before the first call."""
+        return [*[0] * (1 + 4 * self.blocks + self.slots), *self.semaphores, *[0] * self.barriers]
+
+
 def encode_plan(plan: ExecutionPlan, rank: int) -> array[int]:
     """Return the part of `rank` of the structurally sound `plan` as 64-bit integers. O(operations)."""
-    encoder = _Encoder(plan, rank)
-    words = array("q", encoder.head())
-    for block in plan.ranks[rank].blocks:
-        actions = list(encoder.block(block))
-        words.append(len(actions))
-        for action in actions:
+    encoder, blocks = _Encoder(plan, rank), plan.ranks[rank].blocks
+    head = encoder.head()
+    table = len(head)
+    words = array("q", [*head, *[0] * (2 * len(blocks))])
+    for number, block in enumerate(blocks):
+        words[table + 2 * number] = len(words)
+        for action in encoder.block(block, len(words)):
             words.extend(action)
+        words[table + 2 * number + 1] = len(words)
     return words
 
 
@@ -83,22 +114,28 @@ class _Encoder:
     def head(self) -> list[int]:
         plan, shape = self._plan, self._shape
         body = plan.ranks[self._rank]
-        sizes = [len(plan.ranks), shape.slots, shape.data_pieces, shape.packet_pieces]
-        halves = int(plan.settings.double_scratch)
-        return [_VERSION, *sizes, halves, len(body.semaphores), *body.semaphores, len(body.blocks)]
+        numbers = [each.barrier[0] for block in body.blocks for each in block.every_operation() if each.barrier]
+        sizes = [pieces for windows in shape.windows for pieces in windows]
+        fixed = [_VERSION, self._rank, len(plan.ranks), shape.slots, 1 + int(plan.settings.double_scratch)]
+        lists = [1 + max(numbers, default=-1), len(body.semaphores), len(body.blocks)]
+        return [*fixed, *lists, *sizes, *body.semaphores]
 
-    def block(self, block: PlanBlock) -> Iterator[list[int]]:
-        """Yield the words of each action of `block`: its step, what it is, its operands."""
+    def block(self, block: PlanBlock, first: int) -> Iterator[list[int]]:
+        """Yield the words of each action of `block`, which begins at the word `first`: how many there are, its step,
+        what it is, its operands."""
         for step, operation in enumerate(block.operations):
             if operation.action is not Action.PIPELINE:
-                yield from ([step, *action] for action in self._actions(block, operation))
-                continue
-            assert operation.pipeline is not None
-            unit_bytes, chunks = operation.pipeline
-            body = [action for each in operation.body for action in self._actions(block, each)]
-            unit_bytes = -(-unit_bytes // PLAN_ALIGNMENT_BYTES) * PLAN_ALIGNMENT_BYTES
-            yield [step, _PIPELINE, unit_bytes, chunks * self._shape.pieces, len(body)]
-            yield from ([step, *action] for action in body)
+                actions = [_framed(step, action) for action in self._actions(block, operation)]
+            else:
+                assert operation.pipeline is not None
+                unit_bytes, chunks = operation.pipeline
+                body = [_framed(step, action) for each in operation.body for action in self._actions(block, each)]
+                unit_bytes = -(-unit_bytes // PLAN_ALIGNMENT_BYTES) * PLAN_ALIGNMENT_BYTES
+                head = _framed(step, [_PIPELINE, unit_bytes, chunks * self._shape.pieces, 0])
+                head[-1] = first + len(head) + sum(map(len, body))
+                actions = [head, *body]
+            first += sum(map(len, actions))
+            yield from actions
 
     def _actions(self, block: PlanBlock, operation: Operation) -> Iterator[list[int]]:
         action = operation.action
@@ -110,14 +147,17 @@ class _Encoder:
             yield [code, *self._counters(block, operation, operation.channels)]
         elif action.waits:
             numbers = [block.channels_of(operation.kind)[local] for local in operation.channels]
-            yield [_WAIT, *_listed([self._shape.slot(operation.kind, number) for number in numbers])]
+            peers = self._plan.ranks[self._rank].peers_of(operation.kind)
+            slots = [word for number in numbers for word in (self._shape.slot(operation.kind, number), peers[number])]
+            yield [_WAIT, len(numbers), *slots]
         elif action is Action.BARRIER:
             assert operation.barrier is not None
             yield [_BARRIER, *operation.barrier]
         elif action in (Action.ACQUIRE, Action.RELEASE):
-            yield [_ACQUIRE if action is Action.ACQUIRE else _RELEASE, *_listed(operation.semaphores)]
+            code = _ACQUIRE if action is Action.ACQUIRE else _RELEASE
+            yield [code, len(operation.semaphores), *operation.semaphores]
         else:
-            yield [_NOP]  # the threads of a block are one here; a flush alone does nothing
+            yield [_NOP, 0]  # the threads of a block wait for each other; a flush alone does nothing
 
     def _counters(self, block: PlanBlock, operation: Operation, channels: Sequence[int]) -> list[int]:
         """Return how many counters at other ranks a signal on `channels` counts up, and each: rank and counter."""
@@ -129,29 +169,22 @@ class _Encoder:
         return words
 
     def _move(self, block: PlanBlock, operation: Operation, move: Move) -> list[int]:
-        words = [_MOVE if move.port is None else _PORT_MOVE]
-        for stretches, are_packets in (
-            (move.reads, False),
-            (move.takes, True),
-            (move.writes, False),
-            (move.packets, True),
-        ):
-            words.append(len(stretches))
-            for stretch in stretches:
-                words += self._stretch(stretch, are_packets)
+        lists = ((move.reads, False), (move.takes, True), (move.writes, False), (move.packets, True))
+        places = [_place(stretch, packed) for stretches, packed in lists for stretch in stretches]
+        count = next(stretch.count for stretches, _ in lists for stretch in stretches)
+        words = [*(len(stretches) for stretches, _ in lists), count, int(move.switch)]
+        words += [word for place in places for word in place]
         if move.port is None:
-            return words
+            return [_MOVE, *words]
         signals = operation.channels[move.port : move.port + 1] if operation.action.signals else ()
-        words += self._counters(block, operation, signals)
         waits = bool(move.takes) and move.waits
-        return [*words, int(waits), int(operation.action is Action.PUT_SIGNAL_FLUSH)]
-
-    def _stretch(self, stretch: Stretch, is_packets: bool) -> list[int]:
-        if is_packets:
-            return [stretch.rank, stretch.first, stretch.count]
-        base = self._plan.layout(stretch.rank).base(stretch.buffer) * self._shape.pieces
-        return [stretch.rank, base + stretch.first, stretch.count]
+        flushes = operation.action is Action.PUT_SIGNAL_FLUSH
+        return [_PORT_MOVE, *words, *self._counters(block, operation, signals), int(waits), int(flushes)]
 
 
-def _listed(numbers: Sequence[int]) -> list[int]:
-    return [len(numbers), *numbers]
+def _framed(step: int, action: list[int]) -> list[int]:
+    return [2 + len(action), step, *action]
+
+
+def _place(stretch: Stretch, packed: bool) -> tuple[int, int]:
+    return stretch.rank * WINDOWS + (PACKETS if packed else _WINDOW_OF[stretch.buffer]), stretch.first

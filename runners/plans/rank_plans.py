@@ -17,11 +17,10 @@ import numpy as np
 from chorale.runners.api.elements import Vector
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.engine.library import DataType
+from chorale.runners.engine.library import DataType, ReduceOp
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.plans.encoding import pieces_of_the_vector
+from chorale.runners.plans.encoding import PACKETS, WINDOWS, PlanShape, WordsHead, pieces_of_the_vector
 from chorale.synth.programs.memory import Layout
-from chorale.synth.programs.plans.moves import pieces_of_a_chunk
 from chorale.synth.programs.plans.plan import ExecutionPlan, Kind, Operation
 
 NATIVE = Path(__file__).parent / "native"
@@ -44,18 +43,62 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RankRegion:
-    """bytes: of the memory of each rank; data: where in them its chunks begin, after its counters."""
+    """Where things lie in the memory of a rank: counters at its begin, then cells, then packets in their halves.
 
-    bytes: int
+    Ranks have the same region each.
+    """
+
     data: int
+    packets: int
+    half_bytes: int
+    bytes: int
+
+    @staticmethod
+    def of(head: WordsHead, ranks: int, cells: int, packets: int, piece_bytes: int) -> RankRegion:
+        """Return the region for the most `cells` and `packets` of any rank, in pieces of so many bytes."""
+        data = _rounded(8 * (head.slots + ranks))
+        first = data + _rounded(cells * piece_bytes)
+        half = _rounded(2 * packets * piece_bytes)
+        return RankRegion(data, first, half, first + head.halves * half)
+
+
+def _rounded(size_bytes: int) -> int:
+    return -(-size_bytes // 64) * 64
+
+
+REASONS = (
+    *("its turn", "rank {} to begin", "a signal of rank {}", "a semaphore", "other blocks at a barrier"),
+    *("packets", "its port", "what lies outside of its memory"),
+)
+"""Why a block waits, by the numbers of native/plan_core.hpp."""
+
+
+def blocked_lines(record: Sequence[int]) -> str:
+    """Return what a record says: a line for each block that gave up, with block, step and what it waited for."""
+    lines = []
+    for block, first in enumerate(range(1, len(record), 4)):
+        step, why, who, given_up = (int(word) for word in record[first : first + 4])
+        if given_up:
+            lines.append(f"{block} {step} waits for {REASONS[why].format(who)}\n")
+    return "".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What happens to elements: their type, what adds them, and whether sums of 16-bit floats stay 32 bits wide until
+    they are stored."""
+
+    type: DataType
+    operation: ReduceOp = ReduceOp.SUM
+    keeps_wide: bool = False
 
 
 class PlanExecutor:
     """One rank's executor. It belongs to one thread at a time; see native/chorale_plans.h for the contract."""
 
-    def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
+    def __init__(self, library: Path | None = None) -> None:
         self._library = load_plan_library(library or plan_library())
-        self._open = self._library.chorale_plans_new(rank, ranks)
+        self._open = self._library.chorale_plans_new()
 
     def close(self) -> None:
         """End the thread behind ports. Safe to call twice."""
@@ -63,44 +106,59 @@ class PlanExecutor:
         if executor:
             self._library.chorale_plans_free(executor)
 
-    def load(self, words: array[int]) -> int:
-        """Return the number of the plan that `words` (of `encode_plan`) say; PlanError if they say none."""
+    def check(self, words: array[int], rank: int, ranks: int) -> None:
+        """Raise PlanError unless `words` (of `encode_plan`) are a plan for `rank`."""
         buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
-        number = int(self._library.chorale_plan_load(self._open, buffer, len(words)))
-        if number < 0:
+        if self._library.chorale_plan_check(self._open, buffer, len(words), rank, ranks) != _OK:
             raise PlanError(self._message())
-        return number
 
-    def region(self, plan: int, piece_bytes: int) -> RankRegion:
-        """Return what each rank needs with pieces of chunks of `piece_bytes`."""
-        size, data = ctypes.c_size_t(), ctypes.c_size_t()
-        self._check(
-            self._library.chorale_plan_shape(self._open, plan, piece_bytes, ctypes.byref(size), ctypes.byref(data))
-        )
-        return RankRegion(size.value, data.value)
-
-    def bind(self, plan: int, memory: int, piece_bytes: int, type_: DataType) -> None:
-        """Use the memory of all ranks at the address `memory` from now on."""
-        self._check(self._library.chorale_plan_bind(self._open, plan, memory, piece_bytes, type_))
-
-    def execute(self, plan: int, limit_s: float, not_before_ns: int) -> int:
+    def execute(self, call: BoundPlan, limit_s: float, not_before_ns: int = 0, threads: int = 0) -> int:
         """Take part in one call; return its end on CLOCK_MONOTONIC in ns. PlanError where it does not end in time."""
+        call.binding[_LIMIT] = max(0, min(round(limit_s * 1e9), 2**62))
         end_ns = ctypes.c_int64()
-        self._check(self._library.chorale_plan_execute(self._open, plan, limit_s, not_before_ns, ctypes.byref(end_ns)))
-        return end_ns.value
-
-    def _check(self, status: int) -> None:
+        binding = call.binding.ctypes.data
+        status = self._library.chorale_plan_call(self._open, binding, threads, not_before_ns, ctypes.byref(end_ns))
         if status != _OK:
-            blocked = self._library.chorale_plans_blocked(self._open).decode()
-            raise PlanError(self._message(), status == _TIMEOUT, blocked)
+            raise PlanError(self._message(), status == _TIMEOUT, blocked_lines(call.record.tolist()))
+        return end_ns.value
 
     def _message(self) -> str:
         return str(self._library.chorale_plans_error(self._open).decode(errors="replace"))
 
 
+_LIMIT = 6
+
+
+class BoundPlan:
+    """A plan of a rank with its memory, as `Binding` of native/plan_core.hpp has it. State begins anew."""
+
+    def __init__(
+        self, words: array[int], bases: Sequence[int], piece_bytes: int, half_bytes: int, arithmetic: Arithmetic
+    ) -> None:
+        """bases: of the windows of each rank, and of those that a switch reaches, 0 for none."""
+        head = WordsHead.of(words)
+        self.words = np.array(words, np.int64)
+        self.state = np.array(head.state(), np.uint64)
+        self.record = np.zeros(1 + 4 * head.blocks, np.uint64)
+        self.bases = np.array(bases, np.uint64)
+        addresses = [each.ctypes.data for each in (self.words, self.state, self.record, self.bases)]
+        numbers = [piece_bytes, half_bytes, 0, arithmetic.type, arithmetic.operation, arithmetic.keeps_wide]
+        self.binding = np.array([*addresses, *map(int, numbers)], np.uint64)
+
+
+def window_bases(shape: PlanBuffers, starts: Sequence[int], region: RankRegion, piece_bytes: int) -> list[int]:
+    """Return the addresses of the windows of all ranks, whose regions are at `starts`; no switch reaches them."""
+    chunk_bytes = piece_bytes * shape.pieces_of_a_chunk
+    bases = []
+    for start, layout in zip(starts, shape.layouts, strict=True):
+        cells = (layout.input_base, layout.output_base, layout.scratch_base)
+        bases += [*(start + region.data + base * chunk_bytes for base in cells), start + region.packets, start]
+    return [*bases, *[0] * WINDOWS]
+
+
 def plan_library() -> Path:
     """Return the library, built first where that was not done before. Unavailable without a compiler."""
-    sources = (*sorted(NATIVE.glob("*.cpp")), ENGINE / "element_types.cpp")
+    sources = tuple(sorted(NATIVE.glob("*.cpp")))
     flags = ("-O3", "-shared", "-fPIC", "-pthread")
     return build_native(NativeTarget(_LIBRARY, sources, flags, (ENGINE,)))
 
@@ -111,14 +169,11 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_size_t
     signatures = {
-        "chorale_plans_new": (pointer, (ctypes.c_int, ctypes.c_int)),
+        "chorale_plans_new": (pointer, ()),
         "chorale_plans_free": (None, (pointer,)),
         "chorale_plans_error": (text, (pointer,)),
-        "chorale_plans_blocked": (text, (pointer,)),
-        "chorale_plan_load": (number, (pointer, pointer, size)),
-        "chorale_plan_shape": (ctypes.c_int, (pointer, number, size, pointer, pointer)),
-        "chorale_plan_bind": (ctypes.c_int, (pointer, number, pointer, size, ctypes.c_int)),
-        "chorale_plan_execute": (ctypes.c_int, (pointer, number, ctypes.c_double, number, pointer)),
+        "chorale_plan_check": (ctypes.c_int, (pointer, pointer, size, ctypes.c_int, ctypes.c_int)),
+        "chorale_plan_call": (ctypes.c_int, (pointer, pointer, ctypes.c_int, number, pointer)),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
@@ -128,36 +183,46 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class PlanBuffers:
-    """What a rank has to know of the memory of a plan: pieces of the vector and of a chunk, and its own buffers."""
+    """What a rank has to know of the memory of a plan: pieces of the vector and of a chunk, the most pieces of packets
+    of any rank, and the buffers of all."""
 
     pieces: int
     pieces_of_a_chunk: int
-    layout: Layout
+    packets: int
+    layouts: tuple[Layout, ...]
 
     @staticmethod
-    def of(plan: ExecutionPlan, rank: int) -> PlanBuffers:
-        """Return those of `rank`."""
-        return PlanBuffers(pieces_of_the_vector(plan), pieces_of_a_chunk(plan, 1), plan.layout(rank))
+    def of(plan: ExecutionPlan) -> PlanBuffers:
+        """Return those of `plan`."""
+        shape = PlanShape.of(plan)
+        layouts = tuple(plan.layout(rank) for rank in range(len(plan.ranks)))
+        packets = max(windows[PACKETS] for windows in shape.windows)
+        return PlanBuffers(pieces_of_the_vector(plan), shape.pieces, packets, layouts)
 
-    def to_json(self) -> list[int]:
+    @property
+    def cells(self) -> int:
+        """The most pieces of plain memory of any rank."""
+        return max(layout.cells for layout in self.layouts) * self.pieces_of_a_chunk
+
+    def to_json(self) -> list[Any]:
         """Return plain JSON values."""
-        layout = self.layout
-        cells = [layout.input_base, layout.output_base, layout.scratch_base, layout.cells]
-        return [self.pieces, self.pieces_of_a_chunk, *cells]
+        bases = [[each.input_base, each.output_base, each.scratch_base, each.cells] for each in self.layouts]
+        return [self.pieces, self.pieces_of_a_chunk, self.packets, bases]
 
     @staticmethod
-    def from_json(value: Sequence[int]) -> PlanBuffers:
+    def from_json(value: Sequence[Any]) -> PlanBuffers:
         """Return what `to_json` wrote."""
-        return PlanBuffers(value[0], value[1], Layout(*value[2:]))
+        return PlanBuffers(*value[:3], tuple(Layout(*bases) for bases in value[3]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A plan in use: its number in the executor, and views of the own input and output from their first chunk on."""
+    """A plan in use, and views of the own input and output from their first chunk on; memory: what they lie in."""
 
-    number: int
+    bound: BoundPlan
     input: Vector
     output: Vector
+    memory: Vector
 
 
 class RankPlans:
@@ -169,7 +234,7 @@ class RankPlans:
     def __init__(self, rank: int, ranks: int, memory: int) -> None:
         self._rank, self._ranks, self._memory = rank, ranks, memory
         self._executor: PlanExecutor | None = None
-        self._parts: list[tuple[int, PlanBuffers]] = []
+        self._parts: list[tuple[array[int], PlanBuffers]] = []
         self._contexts: dict[int, _Context] = {}
         self._size: tuple[int, str] = (0, "")
         self._used_bytes = 0
@@ -177,8 +242,10 @@ class RankPlans:
     def load(self, library: Path, parts: Iterable[tuple[bytes, PlanBuffers]]) -> None:
         """Replace the plans by those of `parts`, words and buffers; the n-th is called n from now on."""
         self.close()
-        self._executor = PlanExecutor(self._rank, self._ranks, library)
-        self._parts = [(self._executor.load(array("q", words)), buffers) for words, buffers in parts]
+        self._executor = PlanExecutor(library)
+        self._parts = [(array("q", words), buffers) for words, buffers in parts]
+        for words, _ in self._parts:
+            self._executor.check(words, self._rank, self._ranks)
 
     def buffers(self, plan: int, elements: int, dtype: str) -> tuple[Vector, Vector]:
         """Return views of the own memory: from the first chunk of the input on, and of the output; use them next."""
@@ -193,7 +260,7 @@ class RankPlans:
     def execute(self, plan: int, limit_s: float, not_before_ns: int) -> int:
         """Take part in a call; return its end, see `PlanExecutor.execute`."""
         assert self._executor is not None
-        return self._executor.execute(self._contexts[plan].number, limit_s, not_before_ns)
+        return self._executor.execute(self._contexts[plan].bound, limit_s, not_before_ns)
 
     def close(self) -> None:
         """Let go of the plans; threads end."""
@@ -208,10 +275,9 @@ class RankPlans:
 
     def _bound(self, plan: int, elements: int, dtype: np.dtype[Any]) -> _Context:
         """Map memory for a plan, where no other has any, and make the own part of it what it is before a first call."""
-        assert self._executor is not None
-        number, part = self._parts[plan]
+        words, part = self._parts[plan]
         piece_bytes = elements // part.pieces * dtype.itemsize
-        region = self._executor.region(number, piece_bytes)
+        region = RankRegion.of(WordsHead.of(words), self._ranks, part.cells, part.packets, piece_bytes)
         begin = self._used_bytes
         total = -(-region.bytes * self._ranks // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._used_bytes = begin + total
@@ -220,14 +286,13 @@ class RankPlans:
         shared = np.frombuffer(mmap.mmap(self._memory, total, offset=begin), dtype=np.uint8)
         own = shared[self._rank * region.bytes : (self._rank + 1) * region.bytes]
         own[:] = 0
-        type_ = DataType[dtype.name.upper()]
-        self._executor.bind(number, shared.ctypes.data, piece_bytes, type_)
-        chunk_bytes = piece_bytes * part.pieces_of_a_chunk
-        cells = own[region.data : region.data + part.layout.cells * chunk_bytes]
-        input_, output = (
-            cells[base * chunk_bytes :].view(dtype) for base in (part.layout.input_base, part.layout.output_base)
-        )
-        return _Context(number, input_, output)
+        starts = [shared.ctypes.data + rank * region.bytes for rank in range(self._ranks)]
+        bases = window_bases(part, starts, region, piece_bytes)
+        bound = BoundPlan(words, bases, piece_bytes, region.half_bytes, Arithmetic(DataType[dtype.name.upper()]))
+        layout, chunk_bytes = part.layouts[self._rank], piece_bytes * part.pieces_of_a_chunk
+        cells = own[region.data : region.data + layout.cells * chunk_bytes]
+        input_, output = (cells[base * chunk_bytes :].view(dtype) for base in (layout.input_base, layout.output_base))
+        return _Context(bound, input_, output, shared)
 
 
 MEMORY = "memory shared by the processes of ranks"

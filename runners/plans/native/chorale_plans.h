@@ -13,24 +13,22 @@ typedef struct chorale_plans chorale_plans;
 
 enum { PLANS_OK = 0, PLANS_INVALID = 1, PLANS_TIMEOUT = 2, PLANS_SYSTEM = 3 };
 
-chorale_plans* chorale_plans_new(int rank, int ranks);
+chorale_plans* chorale_plans_new(void);
 void chorale_plans_free(chorale_plans* plans);
 
-/* Why the last call failed; and after a time-out a line for each block that was not finished: block, step, reason. */
+/* Why the last call failed. */
 const char* chorale_plans_error(const chorale_plans* plans);
-const char* chorale_plans_blocked(const chorale_plans* plans);
 
-/* The number of the plan that the words of runners/plans/encoding.py say; negative if they say none. */
-int64_t chorale_plan_load(chorale_plans* plans, const int64_t* words, size_t count);
+/* Whether `words` of runners/plans/encoding.py are a plan for `rank` that touches nothing but its memory. */
+int chorale_plan_check(chorale_plans* plans, const int64_t* words, size_t count, int rank, int ranks);
 
-/* Bytes that each rank takes with chunks cut into pieces of `piece_bytes`, and where in them its memory begins. */
-int chorale_plan_shape(chorale_plans* plans, int64_t plan, size_t piece_bytes, size_t* bytes, size_t* data);
-
-/* Use `memory`, that of all ranks one after another, from now on, as before a first call; the own part must be zero. */
-int chorale_plan_bind(chorale_plans* plans, int64_t plan, void* memory, size_t piece_bytes, int type);
-
-/* Take part in the next call, from `not_before_ns` of CLOCK_MONOTONIC on; its end comes back in `end_ns`. */
-int chorale_plan_execute(chorale_plans* plans, int64_t plan, double limit_s, int64_t not_before_ns, int64_t* end_ns);
+/* Take part in the next call of a plan that was found sound, from `not_before_ns` of CLOCK_MONOTONIC on; its end comes
+ * back in `end_ns`.
+ *
+ * binding: see plan_core.hpp; after a time-out its record says what each block that was not finished waited for
+ * threads: of each block, each of which is then a thread of the system; 0: all blocks in turns in this thread, and a
+ *          thread behind ports */
+int chorale_plan_call(chorale_plans* plans, const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns);
 
 #ifdef __cplusplus
 }

@@ -1,164 +1,146 @@
 #include "plan_words.hpp"
 
-#include <algorithm>
 #include <string>
 
 namespace chorale::plans {
 namespace {
 
-constexpr int64_t version = 1, most_pieces = int64_t{1} << 40, most_numbers = 1 << 20;
+constexpr i64 most_pieces = i64{1} << 40, most_numbers = 1 << 20, most_items = 1 << 16;
 
 WrongPlan wrong(const std::string& what) { return WrongPlan("the plan " + what); }
 
-class Words {
+class Checker {
 public:
-    Words(const int64_t* words, size_t count) : next_(words), end_(words + count) {}
+    Checker(const i64* words, size_t count) : words_(words), end_(static_cast<i64>(count)) {}
 
-    int64_t number(int64_t least, int64_t most, const char* what) {
-        if (next_ == end_) throw wrong("ends too early");
-        const int64_t value = *next_++;
+    void plan(i64 rank, i64 ranks) {
+        limit_ = end_;
+        number(current_version, current_version, "version");
+        number(rank, rank, "rank");
+        number(ranks, ranks, "number of ranks");
+        number(1, most_numbers, "number of counters");
+        number(1, 2, "number of halves");
+        const i64 barriers = number(0, most_numbers, "number of barriers");
+        const i64 semaphores = number(0, end_ - at_, "number of semaphores");
+        const i64 blocks = number(0, end_ - at_, "number of blocks");
+        for (i64 i = 0; i < ranks * Window::counters; i++) number(0, most_pieces, "length of memory");
+        for (i64 i = 0; i < semaphores; i++) number(0, most_pieces, "semaphore");
+        const i64 table = at_;
+        for (i64 i = 0; i < 2 * blocks; i++) number(0, end_, "begin or end of a block");
+        barriers_ = barriers;
+        for (i64 i = 0; i < blocks; i++) block(words_[table + 2 * i], words_[table + 2 * i + 1]);
+        if (at_ != end_) throw wrong("goes on after its end");
+    }
+
+private:
+    i64 number(i64 least, i64 most, const char* what) {
+        if (at_ >= limit_) throw wrong("ends too early");
+        const i64 value = words_[at_++];
         if (value < least || value > most) throw wrong(std::string("has a wrong ") + what + ": " + std::to_string(value));
         return value;
     }
-    size_t size(int64_t most, const char* what) { return static_cast<size_t>(number(0, most, what)); }
-    // How many items follow; each takes a word or more.
-    size_t length(const char* what) { return size(end_ - next_, what); }
-    bool at_end() const { return next_ == end_; }
+    i64 items(const char* what) { return number(0, most_items, what); }
 
-private:
-    const int64_t *next_, *end_;
-};
-
-class Decoder {
-public:
-    Decoder(Words& words, PlanOfRank& plan) : words_(words), plan_(plan) {}
-
-    std::vector<Action> block() {
-        std::vector<Action> actions;
-        for (size_t left = words_.length("number of actions"); left > 0; left--) actions.push_back(action());
-        for (size_t at = 0; at < actions.size(); at++) {
-            if (actions[at].kind != Kind::pipeline) continue;
-            const size_t length = actions[at].length;
-            if (length == 0 || length > actions.size() - at - 1) throw wrong("has a pipeline that ends nowhere");
-            for (size_t inner = at + 1; inner <= at + length; inner++)
-                if (actions[inner].kind == Kind::pipeline) throw wrong("has a pipeline in a pipeline");
+    void block(i64 begin, i64 end) {
+        if (begin != at_ || end < begin) throw wrong("has blocks that do not follow each other");
+        i64 pipeline_end = 0;
+        while (at_ < end) {
+            const i64 from = at_;
+            limit_ = end;
+            const i64 length = number(Field::operands + 1, end - from, "length of an action");
+            limit_ = from + length;
+            number(0, most_numbers, "step");
+            const i64 kind = number(0, Kind::pipeline, "action");
+            if (kind == Kind::pipeline) {
+                if (pipeline_end > from) throw wrong("has a pipeline in a pipeline");
+                number(1, most_pieces, "part of a pipeline");
+                number(1, most_pieces, "length of a pipeline");
+                pipeline_end = number(limit_ + 1, end, "end of a pipeline");
+            } else {
+                action(kind);
+            }
+            if (at_ != limit_) throw wrong("has an action of a wrong length");
+            if (from < pipeline_end && at_ > pipeline_end) throw wrong("has a pipeline that ends nowhere");
         }
-        return actions;
+        limit_ = end_;
     }
 
-private:
-    Action action() {
-        Action action;
-        action.step = words_.number(0, most_numbers, "step");
-        action.kind = static_cast<Kind>(words_.number(0, static_cast<int64_t>(Kind::pipeline), "action"));
-        switch (action.kind) {
-            case Kind::nop: break;
+    void action(i64 kind) {
+        switch (kind) {
             case Kind::barrier:
-                action.numbers = {words_.size(most_numbers, "barrier"), words_.size(most_numbers, "number of blocks")};
-                if (action.numbers[1] == 0) throw wrong("has a barrier for nobody");
-                plan_.barriers = std::max(plan_.barriers, action.numbers[0] + 1);
+                number(0, barriers_ - 1, "barrier");
+                number(1, most_numbers, "number of blocks");
                 break;
             case Kind::signal:
-            case Kind::port_signal: action.counters = counters(); break;
-            case Kind::wait: action.numbers = numbers(plan_.slots, "counter"); break;
+            case Kind::port_signal: counters(most_items); break;
+            case Kind::wait:
+                for (i64 left = items("list"); left > 0; left--) {
+                    number(0, words_[Head::slots] - 1, "counter");
+                    number(0, words_[Head::all] - 1, "rank");
+                }
+                break;
             case Kind::acquire:
-            case Kind::release: action.numbers = numbers(plan_.semaphores.size(), "semaphore"); break;
-            case Kind::move: read_stretches(action); break;
+            case Kind::release:
+                for (i64 left = items("list"); left > 0; left--)
+                    number(0, words_[Head::semaphores] - 1, "semaphore");
+                break;
+            case Kind::move: stretches(false); break;
             case Kind::port_move:
-                read_stretches(action);
-                action.counters = counters();
-                action.waits = words_.number(0, 1, "flag") != 0;
-                action.flushes = words_.number(0, 1, "flag") != 0;
-                check_port(action);
+                counters_of_port(stretches(true));
+                number(0, 1, "flag");
+                number(0, 1, "flag");
                 break;
-            case Kind::pipeline:
-                action.unit_bytes = static_cast<size_t>(words_.number(1, most_pieces, "part of a pipeline"));
-                action.pieces = static_cast<size_t>(words_.number(1, most_pieces, "length of a pipeline"));
-                action.length = words_.size(most_numbers, "pipeline");
-                break;
+            default: number(0, 0, "operand"); break;
         }
-        return action;
     }
 
-    void read_stretches(Action& action) {
-        action.reads = stretches(plan_.data_pieces);
-        action.takes = stretches(plan_.packet_pieces);
-        action.writes = stretches(plan_.data_pieces);
-        action.packets = stretches(plan_.packet_pieces);
-        size_t count = 0;
-        for (const auto* some : {&action.reads, &action.takes, &action.writes, &action.packets})
-            for (const Stretch& each : *some) {
-                if (count != 0 && each.count != count) throw wrong("moves stretches of several lengths at once");
-                count = each.count;
+    // Returns the rank of the last stretch: the target of a port.
+    i64 stretches(bool by_port) {
+        i64 counts[4];
+        for (i64& each : counts) each = items("number of stretches");
+        const i64 pieces = number(1, most_pieces, "number of pieces");
+        number(0, 1, "flag");
+        if (counts[0] + counts[1] == 0) throw wrong("moves data from nowhere");
+        const bool plain = counts[0] == 1 && counts[2] == 1 && counts[1] + counts[3] == 0;
+        const bool packed = counts[1] == 1 && counts[3] == 1 && counts[0] + counts[2] == 0;
+        if (by_port && !plain && !packed) throw wrong("has a port that leads nowhere");
+        const i64 own = words_[Head::own];
+        i64 rank = own;
+        for (i64 list = 0; list < 4; list++)
+            for (i64 left = counts[list]; left > 0; left--) {
+                const i64 window = number(0, words_[Head::all] * Window::windows - 1, "place");
+                rank = window / Window::windows;
+                const i64 kind = window % Window::windows;
+                if (kind == Window::counters || (kind == Window::packets) != (list % 2 == 1))
+                    throw wrong("has a wrong place: " + std::to_string(window));
+                const i64 first = number(0, most_pieces, "first piece");
+                const i64 room = words_[Head::sizes + rank * Window::counters + kind];
+                if (first > room || pieces > room - first) throw wrong("goes beyond its memory");
+                if (rank != own && (list == 1 || (by_port && list == 0))) throw wrong("waits for packets elsewhere");
             }
-        if (action.reads.empty() && action.takes.empty()) throw wrong("moves data from nowhere");
-        for (const Stretch& each : action.takes)
-            if (each.rank != plan_.rank) throw wrong("waits for packets elsewhere");
+        if (by_port && rank == own) throw wrong("has a port that leads nowhere");
+        return rank;
     }
 
-    void check_port(const Action& action) const {
-        const bool plain = action.reads.size() == 1 && action.writes.size() == 1 && action.reads[0].rank == plan_.rank &&
-                           action.takes.empty() && action.packets.empty();
-        const bool packets = action.takes.size() == 1 && action.packets.size() == 1 && action.reads.empty() &&
-                             action.writes.empty();
-        const size_t target = plain ? action.writes[0].rank : packets ? action.packets[0].rank : plan_.rank;
-        if (target == plan_.rank || action.counters.size() > 1) throw wrong("has a port that leads nowhere");
-        for (const Counter& counter : action.counters)
-            if (counter.rank != target) throw wrong("has a port that signals somebody else");
+    void counters_of_port(i64 target) {
+        const i64 from = at_;
+        counters(1);
+        if (at_ > from + 1 && words_[from + 1] != target) throw wrong("has a port that signals somebody else");
     }
 
-    std::vector<Stretch> stretches(size_t room) {
-        std::vector<Stretch> some;
-        for (size_t left = words_.length("number of stretches"); left > 0; left--) {
-            const size_t rank = words_.size(static_cast<int64_t>(plan_.ranks) - 1, "rank");
-            const size_t first = words_.size(most_pieces, "first piece");
-            const auto count = static_cast<size_t>(words_.number(1, most_pieces, "number of pieces"));
-            if (first > room || count > room - first) throw wrong("goes beyond its memory");
-            some.push_back({rank, first, count});
+    void counters(i64 most) {
+        for (i64 left = number(0, most, "number of counters"); left > 0; left--) {
+            number(0, words_[Head::all] - 1, "rank");
+            number(0, words_[Head::slots] - 1, "counter");
         }
-        return some;
     }
 
-    std::vector<Counter> counters() {
-        std::vector<Counter> some;
-        for (size_t left = words_.length("number of counters"); left > 0; left--) {
-            const size_t rank = words_.size(static_cast<int64_t>(plan_.ranks) - 1, "rank");
-            some.push_back({rank, words_.size(static_cast<int64_t>(plan_.slots) - 1, "counter")});
-        }
-        return some;
-    }
-
-    std::vector<size_t> numbers(size_t end, const char* what) {
-        std::vector<size_t> some;
-        for (size_t left = words_.length("list"); left > 0; left--)
-            some.push_back(words_.size(static_cast<int64_t>(end) - 1, what));
-        return some;
-    }
-
-    Words& words_;
-    PlanOfRank& plan_;
+    const i64* words_;
+    i64 at_ = 0, end_, limit_ = 0, barriers_ = 0;
 };
 
 }  // namespace
 
-PlanOfRank decode_plan(const int64_t* words, size_t count, size_t rank, size_t ranks) {
-    Words input(words, count);
-    input.number(version, version, "version");
-    PlanOfRank plan{};
-    plan.rank = rank;
-    plan.ranks = ranks;
-    const auto all = static_cast<int64_t>(ranks);
-    input.number(all, all, "number of ranks");
-    plan.slots = input.size(most_numbers, "number of counters");
-    plan.data_pieces = input.size(most_pieces, "length of memory");
-    plan.packet_pieces = input.size(most_pieces, "length of packets");
-    plan.halves = input.number(0, 1, "flag for halves") != 0;
-    for (size_t left = input.length("number of semaphores"); left > 0; left--)
-        plan.semaphores.push_back(input.number(0, INT64_MAX, "semaphore"));
-    Decoder decoder(input, plan);
-    for (size_t left = input.length("number of blocks"); left > 0; left--) plan.blocks.push_back(decoder.block());
-    if (!input.at_end()) throw wrong("goes on after its end");
-    return plan;
-}
+void check_plan(const i64* words, size_t count, i64 rank, i64 ranks) { Checker(words, count).plan(rank, ranks); }
 
 }  // namespace chorale::plans

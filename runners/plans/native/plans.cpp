@@ -1,51 +1,102 @@
-#include <functional>
-#include <map>
-#include <memory>
-#include <string>
-
 #include "chorale_plans.h"
-#include "element_types.hpp"
-#include "engine_clock.hpp"
-#include "plan_executor.hpp"
 
-using chorale::plans::decode_plan;
-using chorale::plans::PlanExecutor;
-using chorale::plans::PlanMemory;
-using chorale::plans::PlanOfRank;
-using chorale::plans::Ports;
-using chorale::plans::Unfinished;
-using chorale::plans::WrongPlan;
+#include <sched.h>
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cpu_machine.hpp"
+#include "engine_clock.hpp"
+#include "plan_words.hpp"
+
+using namespace chorale::plans;
 
 namespace {
 
-struct Loaded {
-    PlanOfRank plan;
-    std::unique_ptr<PlanExecutor> executor;
+constexpr int patience = 200;  // rounds without progress after which processors are left to others
+
+struct Unfinished : std::runtime_error {
+    Unfinished() : std::runtime_error("the time limit has passed") {}
 };
+
+// Waits between two looks; returns whether the time is over.
+class Pause {
+public:
+    explicit Pause(int64_t deadline_ns) : deadline_ns_(deadline_ns) {}
+
+    bool after(bool moved) {
+        idle_ = moved ? 0 : idle_ + 1;
+        if (idle_ == 0) return false;
+        if (idle_ % 16 == 0 && chorale::monotonic_ns() > deadline_ns_) return true;
+        if (idle_ < patience)
+            sched_yield();
+        else
+            chorale::pause_ns(20'000);
+        return false;
+    }
+
+private:
+    int64_t deadline_ns_;
+    int idle_ = 0;
+};
+
+// All blocks in turns, each as far as it gets; ends when the ports have done what they were given.
+void in_turns(const Binding& call, Ports& ports, int64_t deadline_ns) {
+    Meeting alone(1);
+    CpuMachine machine{0, 1, alone, &ports};
+    std::deque<Thread<CpuMachine>> blocks;
+    for (u64 block = 0; block < u64(call.words[Head::blocks]); block++) blocks.emplace_back(call, machine, block);
+    for (Pause pause(deadline_ns);;) {
+        bool moved = false, unfinished = false;
+        for (auto& block : blocks) {
+            if (block.ended()) continue;
+            moved |= block.advance();
+            unfinished |= !block.ended();
+        }
+        if (!unfinished && ports.idle()) return;
+        if (!pause.after(moved)) continue;
+        for (auto& block : blocks)
+            if (!block.ended()) block.stop();
+        throw Unfinished();
+    }
+}
+
+// As on a GPU: `threads` threads for each block.
+void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
+    std::deque<Meeting> meetings;
+    std::vector<std::thread> all;
+    for (u64 block = 0; block < u64(call.words[Head::blocks]); block++) {
+        Meeting& meeting = meetings.emplace_back(threads);
+        for (u64 number = 0; number < threads; number++)
+            all.emplace_back([&call, &meeting, block, number, threads, deadline_ns] {
+                CpuMachine machine{number, threads, meeting, nullptr};
+                Thread<CpuMachine> thread(call, machine, block);
+                for (Pause pause(deadline_ns); !thread.ended() && !thread.gave_up();) {
+                    const bool moved = thread.advance();
+                    if (thread.ended() || thread.gave_up()) break;
+                    if (pause.after(moved) || CpuMachine::load(call.state) != 0) thread.stop();
+                }
+                if (thread.gave_up()) meeting.leave();
+            });
+    }
+    for (auto& each : all) each.join();
+    if (CpuMachine::load(call.state) != 0) throw Unfinished();
+}
 
 }  // namespace
 
 struct chorale_plans {
-    size_t rank, ranks;
-    std::string error, blocked;
-    std::map<int64_t, Loaded> loaded;
+    std::string error;
     Ports ports;
-    int64_t next = 0;
-
-    Loaded& of(int64_t number) {
-        const auto found = loaded.find(number);
-        if (found == loaded.end()) throw WrongPlan("there is no plan of that number");
-        return found->second;
-    }
 
     int guarded(const std::function<void()>& work) {
-        blocked.clear();
         try {
             work();
             return PLANS_OK;
         } catch (const Unfinished& late) {
             error = late.what();
-            blocked = late.blocked;
             return PLANS_TIMEOUT;
         } catch (const WrongPlan& wrong) {
             error = wrong.what();
@@ -59,50 +110,23 @@ struct chorale_plans {
 
 extern "C" {
 
-chorale_plans* chorale_plans_new(int rank, int ranks) {
-    if (rank < 0 || rank >= ranks) return nullptr;
-    auto* plans = new chorale_plans();
-    plans->rank = static_cast<size_t>(rank);
-    plans->ranks = static_cast<size_t>(ranks);
-    return plans;
-}
-
+chorale_plans* chorale_plans_new(void) { return new chorale_plans(); }
 void chorale_plans_free(chorale_plans* plans) { delete plans; }
-
 const char* chorale_plans_error(const chorale_plans* plans) { return plans->error.c_str(); }
-const char* chorale_plans_blocked(const chorale_plans* plans) { return plans->blocked.c_str(); }
 
-int64_t chorale_plan_load(chorale_plans* plans, const int64_t* words, size_t count) {
-    const int status = plans->guarded(
-        [&] { plans->loaded[plans->next].plan = decode_plan(words, count, plans->rank, plans->ranks); });
-    return status == PLANS_OK ? plans->next++ : -1;
+int chorale_plan_check(chorale_plans* plans, const int64_t* words, size_t count, int rank, int ranks) {
+    return plans->guarded([&] { check_plan(reinterpret_cast<const i64*>(words), count, rank, ranks); });
 }
 
-int chorale_plan_shape(chorale_plans* plans, int64_t plan, size_t piece_bytes, size_t* bytes, size_t* data) {
+int chorale_plan_call(chorale_plans* plans, const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns) {
     return plans->guarded([&] {
-        const PlanMemory memory(plans->of(plan).plan, piece_bytes, nullptr);
-        *bytes = memory.bytes_of_a_rank();
-        *data = memory.data_offset();
-    });
-}
-
-int chorale_plan_bind(chorale_plans* plans, int64_t plan, void* memory, size_t piece_bytes, int type) {
-    return plans->guarded([&] {
-        Loaded& loaded = plans->of(plan);
-        const size_t element = chorale::element_size(type);
-        if (element == 0 || piece_bytes == 0 || piece_bytes % 8 != 0 || piece_bytes % element != 0)
-            throw WrongPlan("pieces of chunks must be whole elements and multiples of 8 bytes");
-        const PlanMemory shared(loaded.plan, piece_bytes, memory);
-        loaded.executor = std::make_unique<PlanExecutor>(loaded.plan, shared, type, plans->ports);
-    });
-}
-
-int chorale_plan_execute(chorale_plans* plans, int64_t plan, double limit_s, int64_t not_before_ns, int64_t* end_ns) {
-    return plans->guarded([&] {
-        Loaded& loaded = plans->of(plan);
-        if (!loaded.executor) throw WrongPlan("a plan must be bound to memory before it is executed");
+        const Binding& call = *static_cast<const Binding*>(binding);
         chorale::pause_until(not_before_ns);
-        loaded.executor->call(chorale::deadline_after(limit_s));
+        const int64_t deadline_ns = chorale::deadline_after(double(call.limit_ns) / 1e9);
+        if (threads == 0)
+            in_turns(call, plans->ports, deadline_ns);
+        else
+            at_once(call, u64(threads), deadline_ns);
         *end_ns = chorale::monotonic_ns();
     });
 }

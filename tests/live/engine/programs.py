@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from chorale.synth.collective import Collective, CollectiveName
@@ -30,7 +30,12 @@ NAMES = (*(name for name in METHODS if name != "in-network"), ALLTOALL_METHOD)
 TARGETS = ("oneccl-xml", "msccl-xml", "msccl-executor-xml")
 
 
-def random_program(draw: random.Random, networks: Sequence[str] = EIGHT, methods: Sequence[str] = NAMES) -> Program:
+def random_program(
+    draw: random.Random,
+    networks: Sequence[str] = EIGHT,
+    methods: Sequence[str] = NAMES,
+    options: Callable[[random.Random], LoweringOptions] | None = None,
+) -> Program:
     """Return a program of a random method, collective and lowering. Draws again where one is refused."""
     while True:
         spec, method = draw.choice(networks), draw.choice(methods)
@@ -38,7 +43,7 @@ def random_program(draw: random.Random, networks: Sequence[str] = EIGHT, methods
         name = draw.choice(names)
         try:
             schedule = _schedule(spec, method, name, draw.randrange(2))
-            return _lowered(schedule, _random_options(draw))
+            return _lowered(schedule, (options or _random_options)(draw))
         except InvalidInput:
             continue
 

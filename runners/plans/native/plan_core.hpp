@@ -1,0 +1,453 @@
+// What one thread of a thread block does in a call of a plan: one source for processors and GPUs.
+//
+// Freestanding: a plan is the words of runners/plans/encoding.py, memory is one address for each window. What differs
+// between machines is in `Machine`:
+//     lane(), lanes()          which of how many threads of the block this is
+//     load(p), store(p), add(p, n), fence_add(p, n)
+//                              counters: an acquiring load; relaxed; relaxed, which returns what was there; releasing
+//     load_packets(p, two), store_packets(p, two)    two packets, each of them at once
+//     sync()                   all threads of the block wait for each other; false: some of them has given up
+//     has_proxies()            whether proxies do what ports do; then port(task), which returns a ticket, and done(ticket)
+//     has_switch               and then adds_by_switch(keeps_wide), sum_of_all(p, vector), store_everywhere(p, vector)
+#pragma once
+
+#include "elements.hpp"
+
+namespace chorale::plans {
+
+using u64 = unsigned long long;
+using i64 = long long;
+
+// Numbers of runners/plans/encoding.py.
+enum Kind : i64 { nop, barrier, signal, port_signal, wait, acquire, release, move, port_move, pipeline };
+enum Window : i64 { packets = 3, counters = 4, windows = 5 };  // of a rank: input, output and scratch before them
+enum Head : i64 { version, own, all, slots, halves, barriers, semaphores, blocks, sizes };
+enum Field : i64 { length, step, kind, operands };
+enum Why : u64 { turn, other_ranks, a_signal, a_semaphore, other_blocks, a_packet, a_port, outside };
+constexpr i64 current_version = 2;
+constexpr u64 vector_bytes = 16, packet_data = 4;
+
+// Two halves of what is moved at once.
+struct alignas(16) Vector {
+    u64 half[2];
+};
+
+// A call, as its host sets it up; all are words of 64 bits.
+//
+// state:  of this rank alone, zero before the first call but for semaphores: whether a block gave up; for each block the
+//         calls that it has ended, bytes of a piece, how often they changed, and whether a thread of it says why it gave
+//         up; then signals heard of each slot, semaphores, barriers
+// record: for the host: whether a block gave up, then for each: step, why, who, and 1 if it did
+// bases:  the address of each window of each rank, then those through which a switch reaches the windows of all, or 0
+// half:   bytes from one half of packets to the other
+struct Binding {
+    const i64* words;
+    u64* state;
+    u64* record;
+    const u64* bases;
+    u64 piece, half, limit_ns, type, operation, keeps_wide;
+};
+constexpr u64 block_state = 4, block_record = 4;
+
+struct PortTask {
+    const char* source;
+    char* target;
+    u64 bytes;
+    bool are_packets;
+    u64* counter;  // null: none
+};
+
+CHORALE_CODE u64 least(u64 a, u64 b) { return a < b ? a : b; }
+
+template <class Machine>
+class Thread {
+public:
+    CHORALE_CODE Thread(const Binding& call, Machine& machine, u64 block)
+        : b_(call), m_(machine), words_(call.words), block_(block), lane_(machine.lane()), lanes_(machine.lanes()) {
+        const i64* table = words_ + Head::sizes + words_[Head::all] * Window::counters + words_[Head::semaphores];
+        at_ = table[2 * block];
+        end_ = table[2 * block + 1];
+        heard_ = b_.state + 1 + block_state * u64(words_[Head::blocks]);
+        semaphores_ = heard_ + words_[Head::slots];
+        barriers_ = semaphores_ + words_[Head::semaphores];
+        mine_ = b_.state + 1 + block_state * block;
+        call_ = mine_[0] + 1;
+        changes_ = mine_[1] == b_.piece ? 0 : mine_[2] + 1;
+    }
+
+    CHORALE_CODE bool ended() const { return at_ == end_ && begun_; }
+    CHORALE_CODE bool gave_up() const { return gave_up_; }
+
+    // Goes on as far as it gets; returns whether it moved.
+    CHORALE_CODE bool advance() {
+        if (!begun_ && !begin()) return false;
+        bool moved = false;
+        while (at_ < end_ && !gave_up_ && perform(words_ + at_)) {
+            next(words_ + at_);
+            moved = true;
+        }
+        if (ended()) finish();
+        return moved;
+    }
+
+    // Gives up: the first thread of a block that does says in the record what it waits for.
+    CHORALE_CODE void stop() {
+        if (m_.add(mine_ + 3, 1) == 0) note(b_.record + 1 + block_record * block_);
+        m_.store(b_.state, 1);
+        m_.store(b_.record, 1);
+        give_up();
+    }
+
+private:
+    // All ranks have ended what they did with pieces of another size, before any of their memory is touched.
+    CHORALE_CODE bool begin() {
+        const i64 ranks = words_[Head::all], own = words_[Head::own];
+        if (!entered_) {
+            entered_ = true;
+            progress_ = lane_;
+            if (!m_.sync()) return give_up();
+            if (changes_ > 0 && block_ == 0)
+                for (i64 rank = i64(lane_); rank < ranks; rank += i64(lanes_))
+                    m_.fence_add(counter(rank, words_[Head::slots] + own), 1);
+        }
+        for (; changes_ > 0 && progress_ < u64(ranks); progress_ += lanes_)
+            if (m_.load(counter(own, words_[Head::slots] + i64(progress_))) < changes_) return false;
+        if (!m_.sync()) return give_up();
+        begun_ = true;
+        enter();
+        return true;
+    }
+
+    CHORALE_CODE void finish() {
+        if (!m_.sync() || lane_ != 0) return;
+        mine_[0] = call_;
+        mine_[1] = b_.piece;
+        if (changes_ > 0) mine_[2] = changes_;
+    }
+
+    CHORALE_CODE void note(u64* entry) const {
+        const i64* action = words_ + at_;
+        const bool is_told = begun_ && at_ < end_ && !is_outside_;
+        const i64 doing = is_told ? action[Field::kind] : i64(Kind::nop);
+        u64 why = is_outside_ ? Why::outside : begun_ ? Why::turn : Why::other_ranks, who = begun_ ? ~u64(0) : progress_;
+        if (doing == Kind::wait && progress_ < u64(action[Field::operands])) {
+            why = Why::a_signal;
+            who = u64(action[Field::operands + 2 + 2 * progress_]);
+        } else if (doing == Kind::acquire || doing == Kind::barrier) {
+            why = doing == Kind::acquire ? Why::a_semaphore : Why::other_blocks;
+        } else if (doing == Kind::move || doing == Kind::port_move) {
+            why = entered_ ? Why::a_port : Why::a_packet;
+        }
+        m_.store(entry, begun_ && at_ < end_ ? u64(action[Field::step]) : 0);
+        m_.store(entry + 1, why);
+        m_.store(entry + 2, who);
+        m_.store(entry + 3, 1);
+    }
+
+    CHORALE_CODE bool give_up() {
+        gave_up_ = true;
+        return false;
+    }
+
+    CHORALE_CODE void enter() {
+        progress_ = lane_;
+        entered_ = false;
+    }
+
+    CHORALE_CODE void next(const i64* action) {
+        const i64 after = at_ + action[Field::length];
+        if (action[Field::kind] == Kind::pipeline) {
+            pipeline_ = at_;
+            part_ = 0;
+        }
+        at_ = after;
+        enter();
+        if (pipeline_ == 0 || at_ < words_[pipeline_ + Field::operands + 2]) return;
+        const i64* repeated = words_ + pipeline_;
+        const u64 bytes = u64(repeated[Field::operands + 1]) * b_.piece;
+        if (++part_ * u64(repeated[Field::operands]) < bytes)
+            at_ = pipeline_ + repeated[Field::length];
+        else
+            pipeline_ = 0;
+    }
+
+    // Does an action; returns false where it has to wait.
+    CHORALE_CODE bool perform(const i64* action) {
+        const i64* items = action + Field::operands + 1;
+        const u64 count = u64(action[Field::operands]);
+        switch (action[Field::kind]) {
+            case Kind::nop: return m_.sync() || give_up();
+            case Kind::barrier: return meet(action);
+            case Kind::signal: return tell(items, count);
+            case Kind::port_signal:
+                for (u64 i = lane_; i < count; i += lanes_) {
+                    u64* at = counter(items[2 * i], items[2 * i + 1]);
+                    if (m_.has_proxies()) m_.port({nullptr, nullptr, 0, false, at});
+                    else m_.fence_add(at, 1);
+                }
+                return true;
+            case Kind::wait: return hear(items, count);
+            case Kind::acquire:
+                for (; progress_ < count; progress_ += lanes_) {
+                    if (m_.load(semaphores_ + items[progress_]) < 1) return false;
+                    m_.add(semaphores_ + items[progress_], ~u64(0));
+                }
+                return true;
+            case Kind::release:
+                for (u64 i = lane_; i < count; i += lanes_) m_.fence_add(semaphores_ + items[i], 1);
+                return true;
+            case Kind::move: return transfer(action);
+            case Kind::port_move: return by_port(action);
+            default: return true;
+        }
+    }
+
+    CHORALE_CODE bool tell(const i64* items, u64 count) {
+        for (u64 i = lane_; i < count; i += lanes_) m_.fence_add(counter(items[2 * i], items[2 * i + 1]), 1);
+        return true;
+    }
+
+    // A thread takes the next signal of a channel before it waits for it: two that wait without a nop between differ.
+    CHORALE_CODE bool hear(const i64* items, u64 count) {
+        for (; progress_ < count; progress_ += lanes_) {
+            const i64 slot = items[2 * progress_];
+            if (!entered_) ticket_ = m_.add(heard_ + slot, 1);
+            entered_ = true;
+            if (m_.load(counter(words_[Head::own], slot)) <= ticket_) return false;
+            entered_ = false;
+        }
+        return true;
+    }
+
+    CHORALE_CODE bool meet(const i64* action) {
+        u64* arrived = barriers_ + action[Field::operands];
+        const u64 blocks = u64(action[Field::operands + 1]);
+        if (!entered_) {
+            if (!m_.sync()) return give_up();
+            if (lane_ == 0) {
+                ticket_ = (m_.load(arrived) / blocks + 1) * blocks;
+                m_.fence_add(arrived, 1);
+            }
+            entered_ = true;
+        }
+        if (lane_ == 0 && m_.load(arrived) < ticket_) return false;
+        return m_.sync() || give_up();
+    }
+
+    // Stretches of a move, all of one length: plain ones that are read, packets that are, and the same for written ones.
+    struct Stretches {
+        const i64* place;
+        u64 reads, takes, writes, packets, from, bytes;
+        bool by_switch;
+    };
+
+    CHORALE_CODE Stretches stretches(const i64* action) const {
+        const i64* head = action + Field::operands;
+        const u64 bytes = u64(head[4]) * b_.piece;
+        Stretches some{head + 6, u64(head[0]), u64(head[1]), u64(head[2]), u64(head[3]), 0, bytes, head[5] != 0};
+        if (pipeline_ != 0) {
+            const u64 unit = u64(words_[pipeline_ + Field::operands]);
+            some.from = least(bytes, part_ * unit);
+            some.bytes = least(unit, bytes - some.from);
+        }
+        return some;
+    }
+
+    // Where a stretch goes on, `skipped` bytes of data after its begin.
+    CHORALE_CODE char* place(const Stretches& some, u64 number, u64 skipped) const {
+        const i64 window = some.place[2 * number];
+        const u64 at = u64(some.place[2 * number + 1]) * b_.piece + some.from + skipped;
+        const bool are_packets = window % Window::windows == Window::packets;
+        const u64 half = are_packets && words_[Head::halves] > 1 ? (call_ & 1) * b_.half : 0;
+        return reinterpret_cast<char*>(b_.bases[window]) + half + (are_packets ? 2 * at : at);
+    }
+
+    CHORALE_CODE u64* counter(i64 rank, i64 slot) const {
+        return reinterpret_cast<u64*>(b_.bases[rank * Window::windows + Window::counters]) + slot;
+    }
+
+    CHORALE_CODE bool transfer(const i64* action) {
+        const Stretches some = stretches(action);
+#ifdef CHORALE_CHECKS
+        for (u64 i = 0; i < some.reads + some.takes + some.writes + some.packets; i++) {
+            const i64 window = some.place[2 * i], rank = window / Window::windows, kind = window % Window::windows;
+            const bool is_known = rank >= 0 && rank < words_[Head::all] && kind < Window::counters;
+            const i64 room = is_known ? words_[Head::sizes + rank * Window::counters + kind] : 0;
+            const i64 first = some.place[2 * i + 1], count = action[Field::operands + 4];
+            if (first >= 0 && count >= 0 && first <= room && count <= room - first) continue;
+            is_outside_ = true;
+            m_.sync();
+            return give_up();
+        }
+#endif
+        const u64 sources = some.reads + some.takes;
+        if (some.takes + some.packets > 0)
+            return sources == 1 ? copy<true>(some) : summed<true>(some);
+        if constexpr (Machine::has_switch)
+            if (some.by_switch && by_switch(some)) return true;
+        return sources == 1 ? copy<false>(some) : summed<false>(some);
+    }
+
+    // Through the switch, where it reaches this memory of all ranks and adds such elements.
+    CHORALE_CODE bool by_switch(const Stretches& some) {
+        const u64 ranks = u64(words_[Head::all]);
+        const bool adds = some.reads == ranks, stores = some.writes == ranks;
+        char *from = everywhere(some, 0), *to = everywhere(some, some.reads);
+        if (!(adds || some.reads == 1) || !(stores || some.writes == 1)) return false;
+        if ((adds && (from == nullptr || !m_.adds_by_switch(b_.keeps_wide != 0))) || (stores && to == nullptr)) return false;
+        for (u64 unit = lane_; unit < some.bytes / vector_bytes; unit += lanes_) {
+            const u64 at = unit * vector_bytes;
+            Vector value;
+            if (adds) m_.sum_of_all(from + at, value);
+            else value = *reinterpret_cast<const Vector*>(place(some, 0, at));
+            if (stores) m_.store_everywhere(to + at, value);
+            else *reinterpret_cast<Vector*>(place(some, some.reads, at)) = value;
+        }
+        return true;
+    }
+
+    CHORALE_CODE char* everywhere(const Stretches& some, u64 number) const {
+        const i64 window = words_[Head::all] * Window::windows + some.place[2 * number] % Window::windows;
+        char* base = reinterpret_cast<char*>(b_.bases[window]);
+        return base == nullptr ? nullptr : base + u64(some.place[2 * number + 1]) * b_.piece + some.from;
+    }
+
+    // Elements pass through sums of `Element`s: what is read first, then one after the other of the rest.
+    template <class Element, class Does>
+    struct Sum {
+        using Wide = decltype(widen(Element{}));
+        static constexpr unsigned count = 8 / sizeof(Element);
+        Wide values[count];
+
+        CHORALE_CODE void take(u64 word, bool is_first, bool keeps_wide) {
+            Element elements[count];
+            CHORALE_COPY(elements, &word, sizeof word);
+            for (unsigned i = 0; i < count; i++) {
+                values[i] = is_first ? widen(elements[i]) : Does{}(values[i], widen(elements[i]));
+                if (keeps_wide) continue;
+                narrow(values[i], elements[i]);
+                values[i] = widen(elements[i]);
+            }
+        }
+        CHORALE_CODE u64 word() const {
+            Element elements[count];
+            for (unsigned i = 0; i < count; i++) narrow(values[i], elements[i]);
+            u64 word;
+            CHORALE_COPY(&word, elements, sizeof word);
+            return word;
+        }
+    };
+    struct Copy {
+        u64 value;
+        CHORALE_CODE void take(u64 word, bool, bool) { value = word; }
+        CHORALE_CODE u64 word() const { return value; }
+    };
+
+    template <bool packed>
+    CHORALE_CODE bool summed(const Stretches& some) {
+        return m_.with_elements(b_, [&](auto element, auto does) {
+            return units<packed, Sum<decltype(element), decltype(does)>>(some);
+        });
+    }
+    template <bool packed>
+    CHORALE_CODE bool copy(const Stretches& some) {
+        return units<packed, Copy>(some);
+    }
+
+    // Moves what is this thread's: vectors, several at once; with packets eight bytes of data, once they are there.
+    template <bool packed, class Way>
+    CHORALE_CODE bool units(const Stretches& some) {
+        constexpr unsigned width = packed ? 1 : 2, unroll = packed ? 1 : 4;
+        const u64 count = some.bytes / (8 * width), sources = some.reads + some.takes;
+        for (; progress_ < count; progress_ += lanes_ * unroll) {
+            Way ways[unroll * width] = {};
+            for (u64 source = 0; source < sources; source++)
+                for (unsigned turn = 0; turn < unroll; turn++) {
+                    const u64 unit = progress_ + turn * lanes_;
+                    if (unit < count && !read<packed>(some, source, unit, ways + turn * width)) return false;
+                }
+            for (u64 target = sources; target < sources + some.writes + some.packets; target++)
+                for (unsigned turn = 0; turn < unroll; turn++) {
+                    const u64 unit = progress_ + turn * lanes_;
+                    if (unit < count) write<packed>(some, target, unit, ways + turn * width);
+                }
+        }
+        return true;
+    }
+
+    template <bool packed, class Way>
+    CHORALE_CODE bool read(const Stretches& some, u64 source, u64 unit, Way* ways) {
+        const bool is_first = source == 0, keeps_wide = b_.keeps_wide != 0;
+        const char* at = place(some, source, unit * (packed ? 8 : 16));
+        if constexpr (!packed) {
+            const Vector value = *reinterpret_cast<const Vector*>(at);
+            ways[0].take(value.half[0], is_first, keeps_wide);
+            ways[1].take(value.half[1], is_first, keeps_wide);
+        } else if (source < some.reads) {
+            ways[0].take(*reinterpret_cast<const u64*>(at), is_first, keeps_wide);
+        } else {
+            u64 two[2];
+            m_.load_packets(reinterpret_cast<const u64*>(at), two);
+            const u64 flag = call_ & 0xffffffffu;
+            if (two[0] >> 32 != flag || two[1] >> 32 != flag) return false;
+            ways[0].take((two[0] & 0xffffffffu) | two[1] << 32, is_first, keeps_wide);
+        }
+        return true;
+    }
+
+    template <bool packed, class Way>
+    CHORALE_CODE void write(const Stretches& some, u64 target, u64 unit, const Way* ways) {
+        char* at = place(some, target, unit * (packed ? 8 : 16));
+        if constexpr (!packed) {
+            *reinterpret_cast<Vector*>(at) = Vector{{ways[0].word(), ways[1].word()}};
+        } else if (target < some.reads + some.takes + some.writes) {
+            *reinterpret_cast<u64*>(at) = ways[0].word();
+        } else {
+            const u64 value = ways[0].word(), flag = call_ << 32;
+            const u64 two[2] = {(value & 0xffffffffu) | flag, value >> 32 | flag};
+            m_.store_packets(reinterpret_cast<u64*>(at), two);
+        }
+    }
+
+    // A proxy does it, or the threads of this block, who then are as far as the proxy would be.
+    CHORALE_CODE bool by_port(const i64* action) {
+        const Stretches some = stretches(action);
+        const i64* more = some.place + 4;  // one source, one target: counters, whether to wait before and after
+        u64* at = more[0] > 0 ? counter(more[1], more[2]) : nullptr;
+        more += 1 + 2 * more[0];
+        const u64 scale = some.takes > 0 ? 2 : 1;
+        if (!m_.has_proxies()) {
+            if (!transfer(action)) return false;
+            if (!m_.sync()) return give_up();
+            if (lane_ == 0 && at != nullptr) m_.fence_add(at, 1);
+            return true;
+        }
+        if (!entered_) {
+            if (more[0] != 0 && some.takes > 0 && !arrived(some)) return false;
+            ticket_ = m_.port({place(some, 0, 0), place(some, 1, 0), scale * some.bytes, some.takes > 0, at});
+            entered_ = true;
+        }
+        return more[1] == 0 || m_.done(ticket_);
+    }
+
+    // Whether all packets are there; of those that were, none is looked at again.
+    CHORALE_CODE bool arrived(const Stretches& some) {
+        for (; progress_ < some.bytes / 8; progress_++) {
+            u64 two[2];
+            m_.load_packets(reinterpret_cast<const u64*>(place(some, 0, progress_ * 8)), two);
+            if (two[0] >> 32 != (call_ & 0xffffffffu) || two[1] >> 32 != (call_ & 0xffffffffu)) return false;
+        }
+        return true;
+    }
+
+    const Binding& b_;
+    Machine& m_;
+    const i64* words_;
+    u64 block_, lane_, lanes_;
+    i64 at_, end_, pipeline_ = 0;
+    u64 *mine_, *heard_, *semaphores_, *barriers_;
+    u64 call_, changes_, part_ = 0, progress_ = 0, ticket_ = 0;
+    bool begun_ = false, entered_ = false, gave_up_ = false, is_outside_ = false;
+};
+
+}  // namespace chorale::plans
