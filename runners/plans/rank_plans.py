@@ -212,7 +212,7 @@ class PlanBuffers:
     @staticmethod
     def from_json(value: Sequence[Any]) -> PlanBuffers:
         """Return what `to_json` wrote."""
-        return PlanBuffers(*value[:3], tuple(Layout(*bases) for bases in value[3]))
+        return PlanBuffers(value[0], value[1], value[2], tuple(Layout(*bases) for bases in value[3]))
 
 
 @dataclass(frozen=True, slots=True)
