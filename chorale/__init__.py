@@ -28,16 +28,20 @@ if TYPE_CHECKING:
     from chorale.finder import find as find
     from chorale.job.settings import load_table as load_table
     from chorale.synth.errors import ChoraleError as ChoraleError
+    from chorale.traffic import Replanner as Replanner
+    from chorale.traffic import plan_alltoall as plan_alltoall
     from chorale.version import __version__ as __version__
 
 _HOMES = {
     "ChoraleError": "chorale.synth.errors",
+    "Replanner": "chorale.traffic",
     "__version__": "chorale.version",
     "best": "chorale.campaigns",
     "find": "chorale.finder",
     "judge": "chorale.design",
     "load_table": "chorale.job.settings",
     "lower": "chorale.design",
+    "plan_alltoall": "chorale.traffic",
     "run": "chorale.design",
     "simulate": "chorale.design",
     "synthesize": "chorale.design",

@@ -24,6 +24,7 @@ from chorale.synth.methods.forest.split.splitting_off import PathPieces, Splits
 from chorale.synth.methods.forest.split.switch_groups import SwitchGroups
 from chorale.synth.methods.forest.symmetric.entries import Capacities, _LinkLengths
 from chorale.synth.methods.forest.warm_start import _ArcIndex, _OldEdges
+from chorale.synth.methods.traffic.fabric import RailLoads
 from chorale.synth.programs.flat_program import Code
 from chorale.synth.programs.interpreter import ExecutionState, RunConditions
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
@@ -314,6 +315,31 @@ def execute(code: Code, state: ExecutionState, conditions: RunConditions, value:
 
     A block gets a turn at the start and whenever a block went on that it may be waiting for.
     O(messages * blocks that depend on one another).
+    """
+
+# rails.cpp
+
+def add_relayed_loads(
+    amounts: Matrix[np.int64], senders: Matrix[np.int32], receivers: Matrix[np.int32], loads: RailLoads
+) -> None:
+    """Add what amounts load, each over the NIC of one rank in the box of the source and of one in that of the target.
+
+    senders: int32[ranks, ranks], -1 for what stays inside a box. O(ranks^2).
+    """
+
+def add_piece_loads(
+    source: Ranks, target: Ranks, sender: Ranks, receiver: Ranks, amount: Ints, loads: RailLoads
+) -> None:
+    """Add what pieces load, each from the NIC of `sender`, -1 inside a box, to that of `receiver`. O(pieces)."""
+
+def split_over_rails(
+    amounts: Matrix[np.int64], members: Matrix[np.int32], widths: Matrix[np.float64], own: Matrix[np.float64]
+) -> tuple[Ranks, Ranks, Ranks, Ranks, Ints]:
+    """Return pieces (source, target, sender, receiver, amount), which keep the NICs between any two boxes evenly busy.
+
+    members: int32[boxes, places], ranks;  widths: float64[2, ranks], of NICs out and in
+    own: float64[2, ranks], which part of what a rank sends, and of what it receives, must go over its own NIC
+    Ranks keep as much as the level of their NIC allows, senders first. O(ranks^2), O(boxes^2 * places) more pieces.
     """
 
 # simulation.cpp

@@ -11,7 +11,8 @@ from chorale.runners.local.runner import LocalRunner
 from chorale.synth.build.build import build_program
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.traffic.matrix import traffic_matrix
-from chorale.synth.methods.traffic.planner import plan_traffic, traffic_schedule
+from chorale.synth.methods.traffic.plan import traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 

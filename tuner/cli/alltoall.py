@@ -20,7 +20,8 @@ from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_s
 from chorale.synth.methods.traffic.baselines import BASELINES, LIBRARY, baseline_times
 from chorale.synth.methods.traffic.certificate import check_traffic_certificate
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
-from chorale.synth.methods.traffic.planner import TrafficPlan, plan_traffic, replan, traffic_schedule
+from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic, replan
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -215,7 +216,7 @@ def alltoall(
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-        if output is not None or traffic is not None:
+        if output is not None and traffic is None:
             require_schedule_size(topology, chunks)
     if traffic is not None:
         request = _TrafficRequest([traffic, *(following or ())], seed, transposed, chunks, allowed, rate_method, output)

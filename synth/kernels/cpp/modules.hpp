@@ -13,6 +13,7 @@ void bind_forest(nanobind::module_&);
 void bind_fragments(nanobind::module_&);
 void bind_lowering(nanobind::module_&);
 void bind_programs(nanobind::module_&);
+void bind_rails(nanobind::module_&);
 void bind_simulation(nanobind::module_&);
 void bind_splitting(nanobind::module_&);
 void bind_topology(nanobind::module_&);

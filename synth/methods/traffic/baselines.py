@@ -13,7 +13,8 @@ from chorale.synth.methods.alltoall.balance import SharedFlows
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
 from chorale.synth.methods.alltoall.reduction import reduced_problem
 from chorale.synth.methods.alltoall.routing import Router
-from chorale.synth.methods.traffic.planner import TrafficPlan, longest_time, widths_of
+from chorale.synth.methods.traffic.plan import TrafficPlan
+from chorale.synth.methods.traffic.planner import longest_time, problem_of, widths_of
 from chorale.synth.methods.traffic.rails import RAILS, ShortestPaths, leg_demands, relays_of
 from chorale.synth.topology.topology import Topology
 
@@ -38,7 +39,7 @@ def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
     All send the chunks of the plan. Exact but for the rounding of even shares. Bandwidth alone: no latencies, and the
     busiest link is never idle, so that real times are not shorter.
     """
-    topology, problem, chunk = plan.topology, plan.problem, plan.chunks.chunk
+    topology, problem, chunk = plan.topology, problem_of(plan.topology, plan.chunks), plan.chunks.chunk
     paths = ShortestPaths(problem)
     uniform = _through_uniform_flows(topology, problem)
     times = {

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.schedule import MAX_CHUNKS
 
 Amounts = NDArray[np.int64]
 
 MAX_AMOUNT = 2**40
-MAX_RANKS = 512
+MAX_RANKS = 1024
 ZIPF_UNITS = 1024
 MAX_EXPONENT = 8
 MAX_PAIR_CHUNKS = 4096
@@ -127,6 +128,16 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
         rule = f"a schedule of given sizes must have at most {MAX_TOTAL_CHUNKS} chunks in all"
         raise InvalidInput(rule, f"{int(counts.sum())} with {largest} for the largest pair", "use fewer --chunks")
     return ChunkCounts(counts, Fraction(most, largest))
+
+
+def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
+    """Return the matrix in chunks of the largest common size, or of 2^31 - 1 for the largest amount."""
+    common = int(np.gcd.reduce(matrix.amounts, axis=None))
+    if int(matrix.amounts.max()) // common <= MAX_CHUNKS:
+        return ChunkCounts(matrix.amounts // common, Fraction(common))
+    most = int(matrix.amounts.max())
+    counts = -(-(matrix.amounts.astype(object) * MAX_CHUNKS) // most)
+    return ChunkCounts(counts.astype(np.int64), Fraction(most, MAX_CHUNKS))
 
 
 def parts_of_chunks(chunks: ChunkCounts, parts: int) -> ChunkCounts | None:

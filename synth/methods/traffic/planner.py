@@ -9,43 +9,36 @@ Equal prices on the links into a set of nodes make the bound of that cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.methods.alltoall.alltoall import approximate, choose_method
 from chorale.synth.methods.alltoall.balance import SharedFlows, balanced, best_of
 from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
 from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, distances_by, integer_prices
 from chorale.synth.methods.alltoall.reduction import reduced_problem
 from chorale.synth.methods.alltoall.routing import Flows, IntegralFlows, Router
-from chorale.synth.methods.alltoall.schedule import flow_paths_of, require_schedule_size, shortened
+from chorale.synth.methods.alltoall.schedule import FlowPaths, flow_paths_of, require_schedule_size, shortened
+from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
 from chorale.synth.methods.traffic.matrix import (
     Amounts,
     ChunkCounts,
     TrafficMatrix,
     chunk_counts,
+    exact_counts,
     parts_of_chunks,
     require_ranks,
 )
-from chorale.synth.methods.traffic.rails import RAILS, ShortestPaths, leg_demands, rail_flows, relays_of
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.methods.traffic.plan import PriceBound, Prices, TrafficPlan
+from chorale.synth.methods.traffic.rails import ShortestPaths, leg_demands, rail_flows, usual_relays
+from chorale.synth.methods.traffic.two_level import RailPlan, cut_bound, plan_rails, rails_along
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
-
-Prices = NDArray[np.int64]
-
-
-class PriceBound(NamedTuple):
-    """time: no plan is faster, in amount / bandwidth;  prices: int64 per link of the problem, which prove it."""
-
-    time: Fraction
-    prices: Prices
 
 
 def best_bound(problem: Commodities, sent: Amounts, candidates: Iterable[Prices]) -> PriceBound:
@@ -117,34 +110,24 @@ _LARGEST_LOAD = 2**58
 _FINE_UNITS = 720720
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
+_MOST_CELLS = 2**17
+"""Pairs of a rank and a link beyond which flows would take minutes: then the closed form has to do."""
+TPlan = TypeVar("TPlan", bound=TrafficPlan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrafficPlan:
-    """Flows of `matrix` on `topology`.
+class FlowPlan(TrafficPlan):
+    """problem: all sources and links, with the demand in chunks.
 
-    problem: all sources and links, with the demand in chunks;  chunks: how many there are for each pair
-    flows:   int64[ranks, links of the problem], in chunks: from each source to all of its targets
-    time:    the busiest link needs it, in units of amount / bandwidth;  bound: no plan needs less
-    fluid:   the time of flows that need not be whole chunks, as far as it is known: at most `time`
-    method:  how it was solved: "lp", "prices" or "warm" (along the flows of an earlier plan); "sender rail" or
-             "receiver rail" if those flows are faster in whole chunks
+    flows: int64[ranks, links of the problem], in chunks: from each source to all of its targets
     """
 
-    topology: Topology
-    matrix: TrafficMatrix
     problem: Commodities
-    chunks: ChunkCounts
     flows: IntegralFlows
-    time: Fraction
-    fluid: Fraction
-    bound: PriceBound
-    method: str
 
-    @property
-    def gap(self) -> Fraction:
-        """By how much the flows are behind the bound: 0 when they are optimal."""
-        return self.time / self.bound.time - 1
+    def paths(self) -> FlowPaths:
+        paths = flow_paths_of(self.problem, slice(0, len(self.flows)), self.flows)
+        return replace(paths, links=self.problem.link_ids[paths.links])
 
 
 def plan_traffic(
@@ -156,12 +139,44 @@ def plan_traffic(
     method: RateMethod | None = None,
     report: BoundsListener | None = None,
 ) -> TrafficPlan:
-    """Return flows for `matrix` over any routes, all at once, with a certified bound on their time.
+    """Return a plan of `matrix` over any routes, all at once, with a certified bound on its time.
 
+    Boxes with rails have a closed form; where that is not within `gap`, and on other networks, flows are planned.
     chunks: of the largest pair (`chunk_counts`). gap and method: as of `alltoall_rate`, for flows that need not be
     whole. Raises InvalidInput as `require_schedule_size` does, and for a matrix of another number of ranks.
     """
     require_ranks(matrix, topology.compute_count, topology.spec)
+    fabric = rail_fabric(topology) if method is None else None
+    rails = None if fabric is None else _over_rails(fabric, matrix, chunks)
+    if rails is not None and (rails.gap <= gap or len(matrix.amounts) * len(topology.links) > _MOST_CELLS):
+        return rails
+    flows = _plan_flows(topology, matrix, chunks, gap, method, report)
+    return flows if rails is None else _better(rails, flows)
+
+
+def _over_rails(fabric: RailFabric, matrix: TrafficMatrix, chunks: int | None) -> RailPlan:
+    if chunks is not None:
+        return plan_rails(fabric, matrix, chunk_counts(matrix, chunks))
+    counts = exact_counts(matrix)
+    plan = plan_rails(fabric, matrix, counts)
+    finer = parts_of_chunks(counts, _PARTS[-1]) if plan.gap > _FINE_GAP else None
+    return plan if finer is None else _better(plan_rails(fabric, matrix, finer), plan)
+
+
+def _better(one: TPlan, other: TPlan) -> TPlan:
+    """Return the faster plan, with the better bound of the two."""
+    bound = max(one.bound, other.bound, key=lambda each: each.time)
+    return replace(other if other.time < one.time else one, bound=bound)
+
+
+def _plan_flows(
+    topology: Topology,
+    matrix: TrafficMatrix,
+    chunks: int | None,
+    gap: Fraction,
+    method: RateMethod | None,
+    report: BoundsListener | None,
+) -> TrafficPlan:
     require_schedule_size(topology, None)
     counts = chunk_counts(matrix, chunks)
     problem = problem_of(topology, counts)
@@ -178,46 +193,80 @@ def plan_traffic(
     shares = np.concatenate([part for _, part in chosen_flows.blocks()])
     flows = Router(problem, 1).route(shares, slice(None))
     plan = _plan(topology, matrix, problem, counts, flows, bound, chosen, fluid)
-    return _no_slower_than_rails(plan if chunks is not None else _in_finer_chunks(plan, shares, _FINE_GAP))
+    return _no_slower_than_usual(plan if chunks is not None else _in_finer_chunks(plan, shares, _FINE_GAP))
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
     """Return a plan of `matrix` along the flows of `plan`, or a new one by prices if these are not within `gap`.
 
-    If that is not enough either, the linear program is solved. Raises InvalidInput for another number of ranks.
+    If that is not enough either, the linear program is solved. Boxes with rails are planned in closed form again.
+    Raises InvalidInput for another number of ranks.
     """
     topology = plan.topology
     require_ranks(matrix, topology.compute_count, topology.spec)
-    counts = chunk_counts(matrix)
-    problem = replace(plan.problem, demand=_demand(topology, counts))
-    bound = _bound(topology, problem, matrix, [plan.bound.prices])
-    shares = plan.flows.astype(np.float64)
-    flows = Router(problem, 1).route(shares, slice(None))
-    best = _in_finer_chunks(_plan(topology, matrix, problem, counts, flows, bound, "warm"), shares, gap)
+    fabric = rail_fabric(topology)
+    rails = None if fabric is None else _over_rails(fabric, matrix, None)
+    if rails is not None and rails.gap <= gap:
+        return rails
+    if not isinstance(plan, FlowPlan):
+        return plan_traffic(topology, matrix, gap=gap)
+    best: TrafficPlan = _flows_along(plan, matrix, gap)
     for method in ("prices", "lp"):
         if best.gap <= gap:
             break
-        tried = plan_traffic(topology, matrix, gap=gap / 2, method=method)
-        best = replace(
-            min(best, tried, key=lambda each: each.time), bound=max(best.bound, tried.bound, key=lambda each: each.time)
-        )
-    return _no_slower_than_rails(best)
+        best = _better(best, _plan_flows(topology, matrix, None, gap / 2, method, None))
+    best = _no_slower_than_usual(best) if isinstance(best, FlowPlan) else best
+    return best if rails is None else _better(rails, best)
 
 
-def _no_slower_than_rails(plan: TrafficPlan) -> TrafficPlan:
-    """Return `plan`, or the flows over the sender's or the receiver's rail if whole chunks make those faster."""
+def _flows_along(plan: FlowPlan, matrix: TrafficMatrix, gap: Fraction) -> FlowPlan:
+    counts = chunk_counts(matrix)
+    problem = replace(plan.problem, demand=_demand(plan.topology, counts))
+    bound = _bound(plan.topology, problem, matrix, [plan.bound.prices[problem.link_ids]])
+    shares = plan.flows.astype(np.float64)
+    flows = Router(problem, 1).route(shares, slice(None))
+    warm = _plan(plan.topology, matrix, problem, counts, flows, bound, "warm")
+    return _in_finer_chunks(warm, shares, gap)
+
+
+def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
+    """Return a plan that sends `matrix` in the proportions of `plan`, with the bound of `matrix`."""
+    if isinstance(plan, RailPlan):
+        return rails_along(plan, matrix)
+    assert isinstance(plan, FlowPlan)
+    return _flows_along(plan, matrix, DEFAULT_GAP)
+
+
+def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
+    """Return a plan in the units of `matrix`: in closed form on boxes with rails, else as `plan_traffic` does."""
+    require_ranks(matrix, topology.compute_count, topology.spec)
+    fabric = rail_fabric(topology)
+    if fabric is None:
+        return plan_traffic(topology, matrix)
+    return plan_rails(fabric, matrix, ChunkCounts(matrix.amounts, Fraction(1)))
+
+
+def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
+    """Return a bound on the time of `matrix` that takes no planning: by cuts around ranks and boxes."""
+    fabric = rail_fabric(topology)
+    if fabric is not None:
+        return cut_bound(fabric, matrix).time
+    return _bound(topology, problem_of(topology, chunk_counts(matrix)), matrix, []).time
+
+
+def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
+    """Return `plan`, or what libraries do if whole chunks make that faster."""
     paths = ShortestPaths(plan.problem)
-    for rail in RAILS:
-        relays = relays_of(plan.topology, rail)
+    for name, relays in usual_relays(plan.topology).items():
         first, second = leg_demands(plan.problem.demand, relays)
         time = longest_time(plan.problem, paths.loads(first) + paths.loads(second)) * plan.chunks.chunk
         if time < plan.time:
             flows = rail_flows(paths, relays)
-            plan = replace(plan, flows=flows, time=time, fluid=min(plan.fluid, time), method=f"{rail} rail")
+            plan = replace(plan, flows=flows, time=time, fluid=min(plan.fluid, time), method=name)
     return plan
 
 
-def _in_finer_chunks(plan: TrafficPlan, shares: Flows, gap: Fraction) -> TrafficPlan:
+def _in_finer_chunks(plan: FlowPlan, shares: Flows, gap: Fraction) -> FlowPlan:
     """Return `plan`, or flows like `shares` in parts of its chunks, as few as bring it within `gap` or nearest."""
     best, floor = plan, replace(plan, time=plan.fluid)
     for parts in _PARTS:
@@ -250,7 +299,10 @@ def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, cand
     sent = matrix.sent
     equal = np.ones(problem.link_count, dtype=np.int64)
     priced = best_bound(problem, sent, [*candidates, equal])
-    return max(cut_bounds(topology, problem, sent), priced, key=lambda bound: bound.time)
+    best = max(cut_bounds(topology, problem, sent), priced, key=lambda bound: bound.time)
+    prices = np.zeros(len(topology.links), dtype=np.int64)
+    prices[problem.link_ids] = best.prices
+    return best._replace(prices=prices)
 
 
 def _plan(
@@ -262,10 +314,10 @@ def _plan(
     bound: PriceBound,
     method: str,
     fluid: Fraction | None = None,
-) -> TrafficPlan:
+) -> FlowPlan:
     time = longest_time(problem, flows.sum(axis=0)) * counts.chunk
     least = time if fluid is None else min(fluid, time)
-    return TrafficPlan(topology, matrix, problem, counts, flows, time, least, bound, method)
+    return FlowPlan(topology, matrix, counts, time, least, bound, method, problem, flows)
 
 
 def longest_time(problem: Commodities, loads: NDArray[np.int64]) -> Fraction:
@@ -281,37 +333,3 @@ def _fine_units(problem: Commodities) -> int:
     """Return into how many parts to cut chunks so that rounding loses little and loads stay within 64 bits."""
     most = int(problem.demand.sum()) * problem.node_count
     return max(1, min(_FINE_UNITS, _LARGEST_LOAD // most))
-
-
-def traffic_schedule(plan: TrafficPlan) -> Schedule:
-    """Return the alltoallv of `plan`: shard source * N + target has as many chunks as the plan gives that pair.
-
-    `steps` is the number of links of the longest path. The certificate holds the prices that prove the bound on the
-    time; `chorale.synth.methods.traffic.certificate` checks it. Not verified. O(rows * longest path).
-    """
-    topology, ranks = plan.topology, plan.topology.compute_count
-    paths = flow_paths_of(plan.problem, slice(0, ranks), plan.flows)
-    routes = Routes(paths.offsets.astype(np.int64), plan.problem.link_ids[paths.links])
-    counts = plan.chunks.counts
-    steps, most = int(np.diff(paths.offsets).max()), int(counts.max())
-    at_once = np.zeros(len(paths.source), dtype=np.uint8)
-    bounds = ColumnBounds(steps, len(routes), ranks * ranks, most)
-    shard = paths.source * ranks + paths.target
-    transfers = bounds.pack((at_once, np.arange(len(shard)), shard, paths.lo, paths.lo + paths.amount, at_once))
-    collective = uneven_collective(CollectiveName.ALLTOALLV, counts.ravel().tolist())
-    parameters: dict[str, Parameter] = {"chunks": most, "solver": plan.method, "traffic": plan.matrix.name}
-    return Schedule(
-        topology, collective, "pipelined", steps, most, transfers, routes, "alltoall", parameters, certificate_of(plan)
-    )
-
-
-def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:
-    """Return the claim that no plan of the matrix needs less time than the bound of `plan`."""
-    prices = np.zeros(len(plan.topology.links), dtype=np.int64)
-    prices[plan.problem.link_ids] = plan.bound.prices
-    return {
-        "kind": "traffic-prices",
-        "time_lower": str(plan.bound.time),
-        "prices": prices.tolist(),
-        "amounts": plan.matrix.sent.tolist(),
-    }

@@ -72,6 +72,13 @@ def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
     return np.where(box[:, None] == box[None, :], own, rank_of[near, same])
 
 
+def usual_relays(topology: Topology) -> dict[str, NDArray[np.int64]]:
+    """Return what libraries do, by its name: the ranks that relay. Without a relay it is the direct path."""
+    ranks = topology.compute_count
+    direct = np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))
+    return {"direct": direct, **{f"{rail} rail": relays_of(topology, rail) for rail in RAILS}}
+
+
 def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return what every rank sends on the way to relays, and what relays send on, like `demand` int64[ranks, nodes].
 

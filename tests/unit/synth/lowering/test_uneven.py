@@ -12,7 +12,8 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.vector_layout import rechunked
 from chorale.synth.methods.forest.forest import uneven_forest
 from chorale.synth.methods.traffic.matrix import traffic_matrix
-from chorale.synth.methods.traffic.planner import plan_traffic, traffic_schedule
+from chorale.synth.methods.traffic.plan import traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.targets.lift import read_checked
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify

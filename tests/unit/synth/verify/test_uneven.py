@@ -10,7 +10,8 @@ import pytest
 from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.matrix import traffic_matrix
-from chorale.synth.methods.traffic.planner import plan_traffic, traffic_schedule
+from chorale.synth.methods.traffic.plan import traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
 from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.topology.spec import parse_topology

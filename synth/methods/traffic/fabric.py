@@ -1,0 +1,300 @@
+"""Boxes with rails, as most clusters of GPUs are: a GPU reaches its box over lanes, and other boxes over its NIC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.distinct import distinct
+from chorale.synth.methods.alltoall.commodities import commodities_of
+from chorale.synth.methods.traffic.rails import RAILS, ShortestPaths, relays_of
+from chorale.synth.topology.boxes import boxes_of
+from chorale.synth.topology.topology import Topology
+
+Ranks = NDArray[np.int32]
+Amounts = NDArray[np.int64]
+
+
+class RailLoads(NamedTuple):
+    """place: int32[ranks], of each rank in its box. inside: int64[ranks, places], on the lane from a rank to a place.
+
+    out, into: int64[ranks], on NICs
+    """
+
+    place: Ranks
+    inside: Amounts
+    out: Amounts
+    into: Amounts
+
+
+class Relays(NamedTuple):
+    """int32[ranks, ranks]: over whose NICs what the row sends to the column goes out and in; -1 within a box."""
+
+    sender: Ranks
+    receiver: Ranks
+
+
+@dataclass(frozen=True, eq=False)
+class RailFabric:
+    """members: int32[boxes, places], the ranks of each box, ascending; the NICs of a place are on one switch.
+
+    place, box: int32[ranks], where each rank is
+    lanes:   how ranks reach their box: int64[2, ranks], bandwidths to and from a switch that all share; or
+             int64[ranks, places] of links between all pairs. In units of 1 / `scale`, as `nics`, int64[2, ranks], out
+             and in
+    lane_links: int32 like `lanes`;  nic_links: the links from each rank to the switch, and back, in travel order
+    narrowest:  int32[2, ranks], the link of each of these paths that limits it
+    """
+
+    topology: Topology
+    has_switch: bool
+    members: Ranks
+    place: Ranks
+    box: Ranks
+    lanes: Amounts
+    nics: Amounts
+    scale: int
+    lane_links: Ranks
+    nic_links: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]
+    narrowest: Ranks
+
+    @property
+    def boxes(self) -> int:
+        return len(self.members)
+
+    @cached_property
+    def _classes(self) -> list[list[tuple[int, NDArray[np.int64]]]]:
+        """Bandwidths of each table of loads, and which entries have them."""
+        lanes = list(self.lanes) if self.has_switch else [self.lanes.ravel()]
+        tables = [*lanes, *self.nics] if self.boxes > 1 else lanes
+        return [
+            [(width, np.flatnonzero(table == width)) for width in distinct(table).tolist() if width] for table in tables
+        ]
+
+    def no_loads(self) -> RailLoads:
+        ranks, places = len(self.place), self.members.shape[1]
+        inside = np.zeros((ranks, places), dtype=np.int64)
+        return RailLoads(self.place, inside, np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64))
+
+    def tables(self, loads: RailLoads) -> list[Amounts]:
+        """Return the loads of lanes, to switches and from them or of pairs, and of NICs, out and in."""
+        lanes = [loads.inside.ravel()]
+        if self.has_switch:
+            from_switch = np.empty_like(loads.out)
+            from_switch[self.members] = loads.inside[self.members].sum(axis=1)
+            lanes = [loads.inside.sum(axis=1), from_switch]
+        return [*lanes, loads.out, loads.into] if self.boxes > 1 else lanes
+
+    def time(self, loads: RailLoads) -> Fraction:
+        """Return how long the busiest lane or NIC needs, in amount / bandwidth."""
+        longest = Fraction(0)
+        for table, classes in zip(self.tables(loads), self._classes, strict=True):
+            for width, entries in classes:
+                longest = max(longest, Fraction(int(table[entries].max()) * self.scale, width))
+        return longest
+
+    def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
+        """Return the largest bound by a cut around a rank or a box, and the links that it cuts. O(ranks^2)."""
+        best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
+        between = sent.sum(axis=1), sent.sum(axis=0)
+        within = sent[self.members[:, :, None], self.members[:, None, :]].sum(axis=(1, 2))
+        for side, amounts in enumerate(between):
+            for width, ranks in self._rank_classes[side]:
+                rank = int(ranks[amounts[ranks].argmax()])
+                time = Fraction(int(amounts[rank]) * self.scale, width)
+                if time > best:
+                    best, chosen = time, self._links_of(rank, side)
+            if self.boxes == 1:
+                continue
+            leaving = amounts[self.members].sum(axis=1) - within
+            for width, boxes in self._box_classes[side]:
+                box = int(boxes[leaving[boxes].argmax()])
+                time = Fraction(int(leaving[box]) * self.scale, width)
+                if time > best:
+                    best, chosen = time, self.narrowest[side, self.members[box]]
+        return best, chosen
+
+    @cached_property
+    def _rank_classes(self) -> list[list[tuple[int, NDArray[np.int64]]]]:
+        sides = self.lanes
+        if not self.has_switch:
+            into = np.empty(len(self.place), dtype=np.int64)
+            into[self.members] = self.lanes[self.members].sum(axis=1)
+            sides = np.array([self.lanes.sum(axis=1), into])
+        return [_classes_of(sides[side] + (self.nics[side] if self.boxes > 1 else 0)) for side in (0, 1)]
+
+    @cached_property
+    def _box_classes(self) -> list[list[tuple[int, NDArray[np.int64]]]]:
+        return [_classes_of(self.nics[side][self.members].sum(axis=1)) for side in (0, 1)]
+
+    def _links_of(self, rank: int, side: int) -> NDArray[np.int64]:
+        """Return the links of the cut around `rank`, out of it or into it."""
+        if self.has_switch:
+            lanes = self.lane_links[side, [rank]]
+        else:
+            box, place = self.members[self.box[rank]], self.place[rank]
+            lanes = np.delete(self.lane_links[rank] if side == 0 else self.lane_links[box, place], place)
+        nics = self.narrowest[side, [rank]] if self.boxes > 1 else lanes[:0]
+        return np.concatenate([lanes, nics])
+
+    def lane(self, source: int, target: int) -> tuple[int, ...]:
+        """Return the links between two ranks of a box."""
+        if self.has_switch:
+            return int(self.lane_links[0, source]), int(self.lane_links[1, target])
+        return (int(self.lane_links[source, self.place[target]]),)
+
+    def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
+        """Return the links from `source` to `target` over the NICs of `sender`, -1 for none, and `receiver`."""
+        if sender < 0:
+            return self.lane(source, target)
+        before = self.lane(source, sender) if sender != source else ()
+        after = self.lane(receiver, target) if receiver != target else ()
+        return (*before, *self.nic_links[0][sender], *self.nic_links[1][receiver], *after)
+
+    @cached_property
+    def usual(self) -> dict[str, Relays]:
+        """What libraries do: the direct path and both rails, by the names that baselines have."""
+        far = self.box[:, None] != self.box
+        own, other = np.indices(far.shape, dtype=np.int32)
+        relays = {}
+        for rail in RAILS:
+            relay = relays_of(self.topology, rail).astype(np.int32)
+            pair = (own, relay) if rail == "sender" else (relay, other)
+            relays[f"{rail}_rail"] = Relays(*(np.where(far, side, np.int32(-1)) for side in pair))
+        return {"direct": self._direct(), **relays}
+
+    def _direct(self) -> Relays:
+        """Return over whose NICs the shortest path of each pair leads."""
+        problem = commodities_of(self.topology, symmetric=False)
+        parents, ranks = ShortestPaths(problem).parents, len(self.place)
+        ends = np.full((2, len(self.topology.links)), -1, dtype=np.int32)
+        for rank in range(ranks if self.boxes > 1 else 0):
+            ends[0, self.nic_links[0][rank][0]] = ends[1, self.nic_links[1][rank][-1]] = rank
+        relays = np.full((2, ranks * ranks), -1, dtype=np.int32)
+        source, node = (index.ravel() for index in np.indices((ranks, ranks)))
+        while (left := np.flatnonzero(node != source)).size:
+            link = parents[source[left], node[left]]
+            for side in (0, 1):
+                rank_there = ends[side, problem.link_ids[link]]
+                relays[side, left] = np.where(rank_there >= 0, rank_there, relays[side, left])
+            node[left] = problem.src[link]
+        return Relays(*relays.reshape(2, ranks, ranks))
+
+
+def _classes_of(widths: Amounts) -> list[tuple[int, NDArray[np.int64]]]:
+    return [(width, np.flatnonzero(widths == width)) for width in distinct(widths).tolist() if width]
+
+
+class _Graph:
+    """near: the neighbours of every node;  links: those from one node to another, -1 for several at once."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.ranks = topology.compute_count
+        self.near: list[set[int]] = [set() for _ in range(topology.node_count)]
+        self.links: dict[tuple[int | None, int | None], int] = {}
+        for link, ends in enumerate(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)):
+            if ends[0] != ends[1]:
+                self.links[ends] = -1 if ends in self.links else link
+                self.near[ends[0]].add(ends[1])
+                self.near[ends[1]].add(ends[0])
+
+    def between(self, pairs: Iterable[tuple[int | None, int | None]]) -> list[int]:
+        """Return the link of each pair of nodes, -1 where there is none or more than one."""
+        return [self.links.get(pair, -1) for pair in pairs]
+
+    def switch_of(self, ranks: list[int]) -> int | None:
+        """Return the switch that joins `ranks` and nothing else."""
+        inside = set(ranks)
+        switches = [node for node in self.near[ranks[0]] if node >= self.ranks and self.near[node] == inside]
+        return switches[0] if len(switches) == 1 else None
+
+    def path_out(self, rank: int, box: set[int]) -> list[int] | None:
+        """Return the nodes from `rank` to the switch of its rail: where paths meet, or halfway to another rank."""
+        outside = self.near[rank] - box
+        path = [rank]
+        while len(outside) == 1:
+            path.append(outside.pop())
+            if path[-1] < self.ranks:
+                return path[: len(path) // 2 + 1] if len(path) > 2 else None
+            if len(self.near[path[-1]]) > 2:
+                return path
+            outside = self.near[path[-1]] - {path[-2]}
+        return None
+
+
+@lru_cache(maxsize=16)
+def rail_fabric(topology: Topology) -> RailFabric | None:
+    """Return `topology` as boxes with rails, None if it is something else. O(links).
+
+    Boxes have equally many ranks, two and more, which a switch or a link between any two joins. With several boxes
+    each rank has one path to the switch of its rail, over switches of its own.
+    """
+    box = np.array(boxes_of(topology), dtype=np.int32)
+    sizes = np.bincount(box)
+    if sizes[0] < 2 or (sizes != sizes[0]).any():
+        return None
+    members = np.argsort(box, kind="stable").astype(np.int32).reshape(len(sizes), -1)
+    graph, groups = _Graph(topology), members.tolist()
+    switches = [graph.switch_of(ranks) for ranks in groups]
+    lane_links = _links_to_switches(graph, groups, switches) if None not in switches else _links_of_pairs(graph, groups)
+    nics = _nics(graph, groups, switches)
+    if nics is None or int(lane_links.min()) < 0:
+        return None
+    place = np.empty(len(box), dtype=np.int32)
+    place[members] = np.arange(members.shape[1])
+    widths, scale = topology.links.integer_bandwidths()
+    lanes = widths[lane_links]
+    if None in switches:  # what a rank sends to itself crosses no link
+        lanes[np.arange(len(box)), place] = 0
+    narrowest = [[min(path, key=lambda link: int(widths[link])) for path in side] for side in nics if side]
+    limits = np.array(narrowest, dtype=np.int32).reshape(2, -1)
+    bandwidths = widths[limits] if len(sizes) > 1 else np.ones((2, len(box)), dtype=np.int64)
+    return RailFabric(
+        topology, None not in switches, members, place, box, lanes, bandwidths, scale, lane_links, nics, limits
+    )
+
+
+def _links_to_switches(graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]) -> Ranks:
+    table = np.empty((2, sum(map(len, groups))), dtype=np.int32)
+    for ranks, switch in zip(groups, switches, strict=True):
+        table[0, ranks] = graph.between((rank, switch) for rank in ranks)
+        table[1, ranks] = graph.between((switch, rank) for rank in ranks)
+    return table
+
+
+def _links_of_pairs(graph: _Graph, groups: list[list[int]]) -> Ranks:
+    table = np.empty((sum(map(len, groups)), len(groups[0])), dtype=np.int32)
+    for ranks in groups:
+        for rank in ranks:
+            table[rank] = graph.between((rank, other) for other in ranks)
+            table[rank, ranks.index(rank)] = 0
+    return table
+
+
+def _nics(
+    graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
+    """Return the links from every rank to the switch of its rail, and back; of one box none, None for other shapes."""
+    if len(groups) == 1:
+        return (), ()
+    ends: list[set[int]] = [set() for _ in groups[0]]
+    paths: dict[int, list[int]] = {}
+    for ranks, switch in zip(groups, switches, strict=True):
+        for place, rank in enumerate(ranks):
+            path = graph.path_out(rank, {*ranks, *([] if switch is None else [switch])})
+            if path is None:
+                return None
+            ends[place].add(path[-1])
+            paths[rank] = path
+    ways = [paths[rank] for rank in range(len(paths))]
+    there = tuple(tuple(graph.between(pairwise(way))) for way in ways)
+    back = tuple(tuple(graph.between(pairwise(way[::-1]))) for way in ways)
+    joined = all(len(of_place) == 1 for of_place in ends)
+    return (there, back) if joined and min(map(min, there + back)) >= 0 else None
