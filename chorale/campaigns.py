@@ -107,7 +107,7 @@ def tune(
     home = Home.from_environment()
     workers = make_workers(campaign, topology_of_campaign, home.root)
     limit_s = float("inf") if minutes is None else 60 * minutes
-    progress = partial(progress_display, Console(stderr=True), limit_s=limit_s)
+    progress = partial(progress_display, Console(stderr=True, emoji=False), limit_s=limit_s)
     report = _tune(campaign, topology_of_campaign, home, resume, workers, progress, parts=parts)
     return TuningResult.of(report, _home=home, _study=studies[-1] if studies else None)
 

@@ -18,7 +18,7 @@ from chorale.synth.executor.base import Progress
 from chorale.synth.redaction import redacted
 from chorale.tuner.reports.tables import Result, WordConsole, printable
 
-people = WordConsole(stderr=True)
+people = WordConsole(stderr=True, emoji=False)
 """Notices and progress; silent with --quiet."""
 results = WordConsole(markup=False, highlight=False, emoji=False)
 """The result of a command, as a table or text on stdout; shown with --quiet too."""

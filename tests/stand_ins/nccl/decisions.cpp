@@ -266,7 +266,9 @@ int decide(Communicator& communicator, Collective collective, size_t vector_byte
     const int used = std::min({channels > 0 ? channels : communicator.channels, communicator.channels, most});
     const Rate& rate = RATES[chosen_a][chosen_p];
     const double own_us = rate.start_us + double(vector_bytes) / rate.own_pace;
-    decision = {chosen_a, chosen_p, used, own_us, rate.start_us / 2 + double(vector_bytes) / (rate.true_pace * used / 4)};
+    static const double slowness = double(number("STAND_IN_SLOWNESS", 1));
+    const double true_us = rate.start_us / 2 + double(vector_bytes) / (rate.true_pace * used / 4);
+    decision = {chosen_a, chosen_p, used, own_us, slowness * true_us};
     if (plugin.interface >= 6) {
         static const long buffer = number("NCCL_BUFFSIZE", 1 << 22);
         size_t chunk = size_t(buffer) / 8;

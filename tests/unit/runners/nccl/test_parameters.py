@@ -1,0 +1,94 @@
+"""Which settings go together, by collective, version and library, and how they are said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chorale.runners.nccl.parameters import (
+    ALGORITHMS,
+    library_names,
+    parameter_lines,
+    process_variables,
+    settings_fault,
+    settings_named,
+    tuner_row,
+)
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.library_call import (
+    LibraryCall,
+    LibrarySettings,
+    is_library_text,
+    library_call_text,
+    parse_library_call,
+)
+
+REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "nccl-parameters.md"
+
+
+@pytest.mark.parametrize(
+    ("collective", "settings", "version", "is_rccl", "reason"),
+    [
+        ("allreduce", LibrarySettings("ring", "LL", 4, 4096), (2, 30), False, None),
+        ("allreduce", LibrarySettings("ring", "LL", 4, 4096), (2, 29), False, "chunk_bytes needs NCCL 2.30"),
+        ("allreduce", LibrarySettings("nvls", "LL"), None, False, "nvls runs with Simple"),
+        ("allreduce", LibrarySettings("pat", "Simple"), None, False, "pat has no allreduce"),
+        ("allgather", LibrarySettings("pat", "Simple"), (2, 22), False, "pat needs NCCL 2.23"),
+        ("allgather", LibrarySettings("tree", "LL"), None, False, "tree has no allgather"),
+        ("allreduce", LibrarySettings("nvls", "Simple"), None, True, "RCCL has no nvls"),
+        ("allreduce", LibrarySettings("symmetric"), (2, 32), False, None),
+        ("broadcast", LibrarySettings("symmetric"), (2, 32), False, "symmetric kernels are for"),
+        ("allreduce", LibrarySettings("symmetric", buffer_bytes=1), None, False, "neither chunks nor buffers"),
+        ("allreduce", LibrarySettings("ring", "LL", ctas=65), None, False, "at most 64"),
+        ("allreduce", LibrarySettings("ring", "LL", threads=100), None, False, "threads must be one of"),
+        ("allreduce", LibrarySettings("ring", "LL", cta_policy="most"), None, False, "a CTA policy is"),
+    ],
+)
+def test_settings_that_cannot_go_together_say_why(collective, settings, version, is_rccl, reason):
+    found = settings_fault(CollectiveName(collective), settings, version, is_rccl)
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_names_are_settings():
+    assert settings_named("nccl") is None
+    assert settings_named("nccl:ring:LL") == LibrarySettings("ring", "LL")
+    assert settings_named("nccl:symmetric") == LibrarySettings("symmetric")
+    for name in library_names("allgather")[1:]:
+        assert settings_fault(CollectiveName.ALLGATHER, settings_named(name)) is None
+    for wrong in ("nccl:star", "nccl:ring:ll", "ring", "nccl:ring:LL:8"):
+        with pytest.raises(InvalidInput, match="an algorithm of NCCL"):
+            settings_named(wrong)
+
+
+def test_settings_become_rows_and_variables():
+    settings = LibrarySettings("nvls_tree", "Simple", 8, 2**17, 2**23, 256)
+    assert tuner_row("allreduce", settings, 16, 1, 2).endswith("1,2,nvls_tree,simple,8,-1,16,-1,-1,131072")
+    assert process_variables(settings) == {"NCCL_BUFFSIZE": "8388608", "NCCL_NTHREADS": "256"}
+    assert process_variables(LibrarySettings("ring", "LL128", buffer_bytes=9)) == {"NCCL_LL128_BUFFSIZE": "9"}
+    assert tuner_row("allreduce", LibrarySettings("symmetric"), 4) is None
+    assert tuner_row("alltoall", LibrarySettings("ring"), 4) is None
+
+
+def test_algorithms_have_the_numbers_of_nccl():
+    assert list(ALGORITHMS) == ["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"]
+
+
+def test_a_librarys_call_is_read_back():
+    call = LibraryCall(Collective(CollectiveName.REDUCE, 2), 4, False, LibrarySettings("ring", "LL", 3))
+    text = library_call_text(call).encode()
+    assert is_library_text(text)
+    assert parse_library_call(text) == call
+    for wrong in (
+        b'{"format": "chorale-library/1"}',
+        text.replace(b'"ring"', b"7"),
+        text.replace(b'"ranks": 4', b'"ranks": 0'),
+        text[:-4],
+    ):
+        with pytest.raises(InvalidInput):
+            parse_library_call(wrong)
+
+
+def test_the_reference_shows_the_tables():
+    assert "\n".join(parameter_lines()) in REFERENCE.read_text()
