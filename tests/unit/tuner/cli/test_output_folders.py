@@ -9,7 +9,6 @@ from tests.command import chorale
 LINES = (
     "alltoall nothing:4 -o no/a.parquet",
     "auto --dump no.xml -o no/a.json",
-    "bench nothing --table no/a.md",
     "experiment nothing --plot no/a.png",
     "failures nothing:4 -o no/a.csv",
     "find --nodes many --degree 4 --plot no/a.png",
