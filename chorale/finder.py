@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import Any
+from typing import Any, cast, get_args
 
 from chorale.design import NetworkTopology, topology
 from chorale.inputs import in_words_of_arguments
@@ -12,6 +12,8 @@ from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.rated import Goal
+from chorale.synth.names import name_among
 from chorale.tuner.plots.picture import Picture
 from chorale.tuner.reports.finder import find_document, search_bases
 
@@ -26,6 +28,7 @@ def find(
     bidirectional: bool = False,
     bases: str = "all",
     search: int = _SEEDS,
+    collective: Goal = "allreduce",
     executor: Executor | None = None,
 ) -> NetworkFrontier:
     """Return the networks that no other beats in both steps and bandwidth time, by rising steps.
@@ -36,6 +39,7 @@ def find(
         bidirectional: Whether every link must have its reverse.
         bases: Bases to expand: all, or paper.
         search: Seeds of the search for Cayley digraphs; 0 for no search.
+        collective: What counts: allreduce (steps and bandwidth time), alltoall (the best few by rate), or both.
         executor: Where to compute; this process unless another is given.
 
     Raises:
@@ -47,7 +51,9 @@ def find(
     query = FinderQuery(nodes, degree, bidirectional, "paper" if bases == "paper" else "all")
     running = executor or SerialExecutor()
     searched = search_bases(query, search, running, lambda _: None, None) if bases == "all" else {}
-    found = find_topologies(query, running, extra_bases=searched)
+    found = find_topologies(
+        query, running, extra_bases=searched, goal=cast(Goal, name_among("collective", collective, get_args(Goal)))
+    )
     return NetworkFrontier(find_document(found, None))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.base_candidates import BaseSources
 from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES
@@ -23,7 +24,9 @@ from chorale.synth.finder.confirmation import (
 from chorale.synth.finder.constructions import SeparateConstructions
 from chorale.synth.finder.cost_bounds import inner_specs, with_better_bounds
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
+from chorale.synth.finder.rated import MAX_NODES_BY_RATE, Goal, rated_frontier, rates_of
 from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.methods.alltoall.rate import AllToAllRate
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 
@@ -39,13 +42,15 @@ class FrontierPoint:
 
     diameter: of the topology; a stored schedule may take more steps
     confirmation: how its cost was confirmed, beyond being computed exactly; see `chorale.synth.finder.confirmation`
-    equals: how many other candidates that were considered cost the same
+    alternatives: specs of other candidates that were considered and cost the same
+    rate: of an all-to-all, where it was asked for
     """
 
     candidate: TopologyCandidate
     diameter: int
     confirmation: Confirmation
-    equals: int
+    alternatives: tuple[str, ...] = ()
+    rate: AllToAllRate | None = None
 
     @property
     def confirmed(self) -> bool:
@@ -73,8 +78,13 @@ def find(
     stage: Stage | None = None,
     extra_bases: Mapping[tuple[int, int], tuple[TopologyCandidate, ...]] | None = None,
     confirmed_nodes: int = MAX_NODES,
+    goal: Goal = "allreduce",
+    allowed: Callable[[TopologyCandidate], bool] | None = None,
 ) -> FinderResult:
-    """Return the Pareto frontier that bases and expansions give for `query`.
+    """Return the Pareto frontier that bases and expansions give for `query`, of the candidates that are `allowed`.
+
+    The goal allreduce counts steps and bandwidth time, alltoall the rate of an all-to-all (the best few, falling), and
+    both all three; rates are known up to `MAX_NODES_BY_RATE` nodes.
 
     Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
     schedule by the exact rules; up to `confirmed_nodes` nodes every row is confirmed too, by a verified schedule where
@@ -82,18 +92,40 @@ def find(
     for any executor. Raises InvalidInput for a query without an answer, CheckFailed if a schedule does not cost what
     was claimed. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     """
+    if goal != "allreduce" and query.nodes > MAX_NODES_BY_RATE:
+        rule = f"networks are ranked by all-to-all rate up to {MAX_NODES_BY_RATE} nodes"
+        raise InvalidInput(rule, query.nodes, "ask for fewer nodes, or rank by allreduce")
     enter: Stage = stage or (lambda _name: None)
     scores = ScoreCache()
     sources = BaseSources(scores, query.bases, query.bidirectional, extra_bases or {})
     enter("constructions")
     candidates = SeparateConstructions(sources).candidates(query.nodes, query.degree)
-    groups, kept = _exact_frontier(candidates, scores, executor, enter("scores"))
-    check_claims(groups, scores, executor)
-    chosen = break_ties(groups, executor, enter("all-to-all rates"))
+    if allowed is not None:
+        candidates = list(filter(allowed, candidates))
+        if not candidates:
+            return FinderResult(query, (), 0, len(scores), 0)
+    rates: dict[str, AllToAllRate] = {}
+    if goal == "allreduce":
+        groups, kept = _exact_frontier(candidates, scores, executor, enter("scores"))
+        check_claims(groups, scores, executor)
+        chosen = break_ties(groups, executor, enter("all-to-all rates"))
+    else:
+        scores.compute([one.spec for one in candidates if not one.exact], executor, enter("scores"))
+        real, kept = with_known_costs(candidates, scores), len(candidates)
+        rates = rates_of([one.spec for one in real], executor, enter("all-to-all rates"))
+        groups = rated_frontier(real, rates, goal)
+        check_claims(groups, scores, executor)
+        chosen = [group[0] for group in groups]
     skipped: list[Confirmation] = ["none"] * len(chosen)
     confirmations = _confirm_all(chosen, executor, enter) if query.nodes <= confirmed_nodes else skipped
     rows = (
-        FrontierPoint(candidate, _diameter(candidate, scores), confirmation, len(group) - 1)
+        FrontierPoint(
+            candidate,
+            _diameter(candidate, scores),
+            confirmation,
+            tuple(one.spec for one in group if one.spec != candidate.spec),
+            rates.get(candidate.spec),
+        )
         for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
     )
     return FinderResult(query, tuple(rows), len(candidates), len(scores), len(candidates) - kept)

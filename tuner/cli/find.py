@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -18,14 +18,15 @@ from chorale.synth.finder.candidate import Workload
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.rated import Goal
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.costs.pricing import load_calibration
-from chorale.tuner.files.read_write import require_plot_format
-from chorale.tuner.reports.finder import find_document, find_table, search_bases, sizes_document
+from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.reports.finder import Wiring, find_document, find_table, search_bases, sizes_document
 from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes, seconds_text
 
 
@@ -47,6 +48,23 @@ def find(
             help="JSON file that keeps the search, to go on later.",
         ),
     ] = None,
+    collective: Annotated[
+        str, typer.Option(help="Rank by allreduce (steps and bandwidth), alltoall (its rate), or both.")
+    ] = "allreduce",
+    keep_cables: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV of the cables that lie (from,to): nodes are placed to keep most."),
+    ] = None,
+    moves: Annotated[
+        int | None, typer.Option(min=0, help="With --keep-cables: at most so many cables are laid anew.")
+    ] = None,
+    cables: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=file_to_write, help="Write the cables of the best network as CSV."),
+    ] = None,
+    panel_ports: Annotated[
+        int | None, typer.Option(min=2, help="With --cables: ports of a patch panel, two for a cable.")
+    ] = None,
     alpha_us: Annotated[str | None, typer.Option(help="Workload: microseconds for a step.")] = None,
     size: Annotated[str | None, typer.Option(help="Workload: bytes of the allreduce, such as 1M.")] = None,
     bandwidth_gbps: Annotated[str | None, typer.Option(help="Workload: Gbit/s of a whole node.")] = None,
@@ -58,7 +76,7 @@ def find(
     workers: Workers = None,
     plot: PlotFile = None,
 ) -> Result:
-    """Find all Pareto-efficient topologies in steps and bandwidth time, and the best for a workload.
+    """Find all Pareto-efficient topologies in steps and bandwidth time, and the best for a workload or an all-to-all.
 
     `chorale synth METHOD SPEC --collective allgather` reproduces every row; an allreduce takes twice that. A range of
     nodes takes costs that are known by theorems as they are, makes no schedules and searches for no bases.
@@ -71,8 +89,12 @@ def find(
     ]
     workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
     require_plot_format(plot)
-    if plot is not None and len(queries) > 1:
-        raise InvalidInput("a plot must be of one number of nodes", f"{len(queries)} of them", "leave out --plot")
+    goal = cast(Goal, name_among("collective to rank by", collective, get_args(Goal)))
+    one_size = {"--plot": plot, "--collective": goal != "allreduce", "--keep-cables": keep_cables, "--cables": cables}
+    for option, value in one_size.items():
+        if value and ":" in nodes:
+            raise InvalidInput(f"{option} takes one number of nodes", f"--nodes {nodes}", "write --nodes 64")
+    wiring = Wiring.of(queries[0], keep_cables, moves, panel_ports)
     stages = Stopwatch()
     with open_executor(executor, workers) as running, stage_bars() as begin_bar, ExitStack() as current:
 
@@ -85,8 +107,11 @@ def find(
             document = sizes_document(find_all(queries, running, stage), workload)
         else:
             searched = search_bases(queries[0], seeds, running, stage, record) if base_set == "all" else {}
-            findings = find_topologies(queries[0], running, stage, searched)
-            document = find_document(findings, workload)
+            allowed = None if wiring.most is None else wiring.allows
+            findings = find_topologies(queries[0], running, stage, searched, goal=goal, allowed=allowed)
+            if not findings.frontier:
+                raise wiring.too_few_moves()
+            document = find_document(findings, workload, wiring)
     if plot is not None:
         from chorale.tuner.plots.charts import plot_frontier  # noqa: PLC0415 - matplotlib is optional
 
@@ -97,6 +122,8 @@ def find(
     if ":" in nodes:
         return Result(document, find_table(document))
     row = document.get("best") or document["frontier"][0]
+    if cables is not None:
+        write_file(cables, wiring.csv(row["spec"]))
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
     return Result(document, find_table(document), next_step=step)
 

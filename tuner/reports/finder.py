@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,20 @@ from typing import Any
 from rich.table import Table
 
 from chorale.job.files import read_file
+from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor
+from chorale.synth.finder.cabling import Cabling, place
 from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
 from chorale.synth.finder.find import FinderResult, Stage
 from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.rated import greatest_rate
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.files.cable_files import CableList, read_cables, write_cables
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import ruled_table, with_fraction
 
+_MAX_ALTERNATIVES = 4
 _BATCH = 16
 """Seeds between two writes of the record."""
 
@@ -48,12 +55,64 @@ def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stag
     return bases
 
 
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """The cables that lie, how many may be laid anew, and where the nodes of each network are best placed.
+
+    most: how many cables may be laid anew; None for any number
+    """
+
+    query: FinderQuery
+    present: CableList | None = None
+    most: int | None = None
+    panel_ports: int | None = None
+    placed: dict[str, Cabling] = field(default_factory=dict)
+
+    @staticmethod
+    def of(query: FinderQuery, keep: Path | None, moves: int | None, panel_ports: int | None) -> Wiring:
+        """Read the list of cables `keep`; InvalidInput where `moves` are limited without one."""
+        if keep is None and moves is not None:
+            raise InvalidInput("--moves counts from cables that lie", f"--moves {moves}", "add --keep-cables FILE")
+        present = None if keep is None else read_cables(keep, query.bidirectional)
+        return Wiring(query, present, moves, panel_ports)
+
+    def cabling(self, spec: str) -> Cabling:
+        """Return where the nodes of `spec` are placed."""
+        if spec not in self.placed:
+            hosts = [f"n{rank}" for rank in range(self.query.nodes)] if self.present is None else self.present.hosts
+            lying = () if self.present is None else self.present.cables
+            self.placed[spec] = place(parse_topology(spec), hosts, lying, self.query.bidirectional)
+        return self.placed[spec]
+
+    def allows(self, candidate: TopologyCandidate) -> bool:
+        """Whether few enough cables are laid anew."""
+        return self.most is None or self.cabling(candidate.spec).moves <= self.most
+
+    def too_few_moves(self) -> InvalidInput:
+        """Return the error that no network can be had by so few moves."""
+        spec, nearest = min(self.placed.items(), key=lambda item: (item[1].moves, item[0]))
+        value = f"{self.most}; the nearest that was found, {spec}, needs {nearest.moves}"
+        return InvalidInput("a network must be reached by the moves that are allowed", value, "allow more --moves")
+
+    def csv(self, spec: str) -> bytes:
+        """Return the list of cables of `spec`."""
+        return write_cables(self.cabling(spec), self.present, self.panel_ports)
+
+    def counts(self, spec: str) -> dict[str, dict[str, int]]:
+        """Return how many cables stay, are added and removed, where some lie."""
+        if self.present is None:
+            return {}
+        cabling = self.cabling(spec)
+        return {"cables": {name: len(getattr(cabling, name)) for name in ("kept", "added", "removed")}}
+
+
 _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
-def find_document(findings: FinderResult, workload: Workload | None) -> dict[str, Any]:
+def find_document(findings: FinderResult, workload: Workload | None, wiring: Wiring | None = None) -> dict[str, Any]:
     """Return the JSON document of `chorale find`, without seconds."""
     query, rows = findings.query, []
+    wiring = wiring or Wiring(query)
     for finding in findings.frontier:
         time = {} if workload is None else {"allreduce_us": float(workload.time_us(finding.candidate))}
         rows.append(
@@ -63,10 +122,14 @@ def find_document(findings: FinderResult, workload: Workload | None) -> dict[str
                 "diameter": finding.diameter,
                 "confirmed": finding.confirmed,
                 "confirmation": finding.confirmation,
-                "equals": finding.equals,
+                "equals": len(finding.alternatives),
+                "alternatives": list(finding.alternatives[:_MAX_ALTERNATIVES]),
                 "bases": list(finding.candidate.origin),
             }
+            | wiring.counts(finding.candidate.spec)
         )
+        if finding.rate is not None:
+            rows[-1]["alltoall"] = {"rate": float(finding.rate.rate), "upper": float(finding.rate.upper)}
     document: dict[str, Any] = {
         "nodes": query.nodes,
         "degree": query.degree,
@@ -78,6 +141,8 @@ def find_document(findings: FinderResult, workload: Workload | None) -> dict[str
         "scored": findings.scored,
         "left_out": findings.left_out,
     }
+    if any("alltoall" in row for row in rows):
+        document["bound"]["alltoall_rate"] = float(greatest_rate(query.nodes, query.degree, query.bidirectional))
     if workload is not None:
         best = workload.best(finding.candidate for finding in findings.frontier)
         document["best"] = next(row for row in rows if row["spec"] == best.spec)
@@ -129,6 +194,12 @@ def find_table(document: Mapping[str, Any]) -> Table:
     if best is not None:
         table.caption = f"{table.caption}; us: allreduce of the workload, the fastest in bold"
         table.add_column("us", justify="right", no_wrap=True)
+    rated, wired = (is_one and any(key in row for row in document["frontier"]) for key in ("alltoall", "cables"))
+    if rated:
+        table.caption = f"{table.caption}; all-to-all: what a node sends to each other at once, × link bandwidth"
+        table.add_column("all-to-all", footer=f"{bound['alltoall_rate']:.5f}", no_wrap=True)
+    if wired:
+        table.add_column("cables", no_wrap=True)
     table.add_column("optimal", footer="(bounds)", no_wrap=True)
     table.add_column("method", no_wrap=True)
     table.add_column("spec", overflow="fold")
@@ -137,9 +208,12 @@ def find_table(document: Mapping[str, Any]) -> Table:
             cells = [] if is_one else ["" if index else str(size["nodes"])]
             cells += [str(row["steps"]), _factor_text(row["bandwidth_factor"])]
             cells += [] if best is None else [f"{row['allreduce_us']:.1f}"]
+            cells += [f"{row['alltoall']['rate']:.5f}"] if rated else []
+            cells += ["{kept} kept, {added} new".format(**row["cables"])] if wired else []
             optimal = {"steps": row["moore_optimal"], "bandwidth": row["bandwidth_optimal"]}
             unmade = "" if row.get("confirmed", True) else f" (schedule not made: large; {_WORDS[row['confirmation']]})"
-            cells += [", ".join(name for name, is_so in optimal.items() if is_so), row["method"], row["spec"] + unmade]
+            specs = "\nor ".join([row["spec"] + unmade, *row.get("alternatives", ())])
+            cells += [", ".join(name for name, is_so in optimal.items() if is_so), row["method"], specs]
             table.add_row(*cells, style="bold" if row["spec"] == size.get("best", {}).get("spec") else None)
     if document.get("left_out"):
         note = f"{document['left_out']} large networks without symmetries were left out, which take long to score"

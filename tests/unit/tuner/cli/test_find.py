@@ -141,3 +141,46 @@ def test_errors_are_one_line_and_exit_2(capsys, options, rule):
     assert done.stdout == ""
     assert rule in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path):
+    lying, wanted = tmp_path / "lying.csv", tmp_path / "wanted.csv"
+    lying.write_text("from,from_port,to\n" + "".join(f"a{n},7,a{(n + 1) % 8}\n" for n in range(8)))
+    options = ("find", "-n", 8, "-d", 3, "--bidirectional", "--search", 0, "--keep-cables", lying)
+    found = chorale(capsys, *options, "--moves", 4, "--cables", wanted, "--panel-ports", 6, "--json").document
+    assert found["frontier"][0]["cables"] == {"kept": 8, "added": 4, "removed": 0}
+    head, *rows = [line.split(",") for line in wanted.read_text().splitlines()]
+    assert head == ["from", "from_port", "to", "to_port", "panel", "change"]
+    assert [row[5] for row in rows] == ["keep"] * 8 + ["add"] * 4
+    assert all("7" in (row[1], row[3]) for row in rows[:8])
+    panels = [row[4] for row in rows]
+    assert all(panels.count(panel) <= 3 for panel in panels)
+    again = chorale(capsys, *options[:-1], wanted, "--moves", 0, "--json").document
+    assert again["frontier"][0]["cables"]["kept"] == 12
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-n", 8, "-d", 3, "--moves", 1), "add --keep-cables"),
+        (("-n", 8, "-d", 3, "--bidirectional", "--keep-cables", "lying.csv", "--moves", 1), "allow more --moves"),
+        (("-n", 8, "-d", 3, "--keep-cables", "wrong.csv"), "line 2"),
+        (("-n", 8, "-d", 3, "--collective", "gossip"), "gossip"),
+        (("-n", "5:8", "-d", 3, "--collective", "both"), "one number of nodes"),
+    ],
+)
+def test_cables_and_goals_that_cannot_be(capsys, tmp_path, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lying.csv").write_text("from,to\n" + "".join(f"a{n},a{n + 1}\n" for n in range(7)))
+    (tmp_path / "wrong.csv").write_text("from,to\na,a\n")
+    done = chorale(capsys, "find", "--search", 0, *options)
+    assert done.code == 2
+    assert words in done.stderr
+
+
+def test_an_all_to_all_ranks_by_its_rate(capsys):
+    document = chorale(capsys, "find", "-n", 12, "-d", 3, "--search", 0, "--collective", "alltoall", "--json").document
+    rates = [row["alltoall"]["rate"] for row in document["frontier"]]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] <= document["bound"]["alltoall_rate"]
+    assert "all-to-all" in chorale(capsys, "find", "-n", 12, "-d", 3, "--search", 0, "--collective", "both").stdout

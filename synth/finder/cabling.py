@@ -1,0 +1,105 @@
+"""Which host becomes which node of a network, so that most of the cables that lie already stay where they are.
+
+Keeping the most cables is a quadratic assignment problem. SciPy's two heuristics (fast approximate, then swaps of two)
+find good places from several starts; what they keep is counted exactly, but more might be kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import quadratic_assignment
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+
+MAX_PLACED_NODES = 512
+_STARTS = 6
+_MAX_SWAPPED = 64
+"""Up to so many nodes swaps are tried: SciPy tries each pair, for seconds where nodes are more."""
+
+Cable = tuple[str, str]
+"""Two hosts; of a two-way network in the order of their names, else from the first to the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cabling:
+    """The cables of a network between hosts.
+
+    hosts:   of each rank
+    kept, added, removed: cables that stay, that are to be laid, and that are to be taken out
+    """
+
+    hosts: tuple[str, ...]
+    kept: tuple[Cable, ...]
+    added: tuple[Cable, ...]
+    removed: tuple[Cable, ...]
+
+    @property
+    def moves(self) -> int:
+        """How many cables are laid anew; a cable that is taken out can be one of them."""
+        return len(self.added)
+
+
+def place(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable], two_way: bool, seed: int = 0) -> Cabling:
+    """Return `topology` on `hosts` with as many of the present `cables` kept as was found.
+
+    Hosts that are missing are called `new1`, `new2`, …. Loops need no cable. Raises InvalidInput for more hosts than
+    ranks, switches, and more than `MAX_PLACED_NODES` ranks.
+    """
+    count = topology.compute_count
+    if topology.switch_count or count > MAX_PLACED_NODES:
+        rule = f"cables are placed in networks of at most {MAX_PLACED_NODES} nodes without switches"
+        raise InvalidInput(rule, topology.spec, "choose a smaller direct-connect network")
+    if len(hosts) > count:
+        rule = "a network must have a node for each host that has cables"
+        raise InvalidInput(rule, f"{len(hosts)} hosts and {count} nodes", "ask for more nodes, or leave cables out")
+    names = [*hosts, *(f"new{number}" for number in range(1, count - len(hosts) + 1))]
+    number_of = {name: number for number, name in enumerate(names)}
+    present = np.zeros((count, count))
+    for one, other in cables:
+        present[number_of[one], number_of[other]] += 1
+        if two_way:
+            present[number_of[other], number_of[one]] += 1
+    wanted = np.zeros((count, count))
+    np.add.at(wanted, (topology.links.src, topology.links.dst), 1)
+    np.fill_diagonal(wanted, 0)
+    at = _best_place(wanted, present, seed) if cables else np.arange(count)
+    placed = tuple(names[host] for host in at)
+    new = Counter(_cables(wanted, placed, two_way))
+    old = Counter(cables)
+    kept, added, removed = new & old, new - old, old - new
+    return Cabling(placed, *(tuple(sorted(part.elements())) for part in (kept, added, removed)))
+
+
+def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
+    """Return the host of each node that keeps the most links, of several starts."""
+    rng = np.random.default_rng(seed)
+    best, most = np.arange(len(wanted)), -1.0
+    for start in range(_STARTS):
+        if start == 0:
+            at = best
+        else:
+            options = {"maximize": True, "rng": rng, "P0": "randomized"}
+            at = quadratic_assignment(wanted, present, method="faq", options=options).col_ind
+        if len(at) <= _MAX_SWAPPED:
+            guess = np.column_stack([np.arange(len(at)), at])
+            options = {"maximize": True, "rng": rng, "partial_guess": guess}
+            at = quadratic_assignment(wanted, present, method="2opt", options=options).col_ind
+        kept = float(np.minimum(wanted, present[np.ix_(at, at)]).sum())
+        if kept > most:
+            best, most = at, kept
+    return best
+
+
+def _cables(wanted: NDArray[np.float64], hosts: Sequence[str], two_way: bool) -> list[Cable]:
+    cables: list[Cable] = []
+    for src, dst in zip(*(ends.tolist() for ends in np.nonzero(wanted)), strict=True):
+        one, other = hosts[src], hosts[dst]
+        if not two_way or one < other:
+            cables += [(one, other)] * int(wanted[src, dst])
+    return cables
