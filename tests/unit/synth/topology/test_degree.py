@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
 from chorale.synth.topology.expansions import degree_expansion
 from chorale.synth.topology.spec import parse_topology
@@ -49,24 +48,3 @@ def test_well_known_results():
 def test_bfb_is_optimal_on_table_5(spec, steps):
     assert bfb_cost(spec)[0] == steps
     assert is_bandwidth_optimal(spec)
-
-
-@pytest.mark.parametrize(
-    ("spec", "error"),
-    [
-        (
-            "degree(debruijn:2,3;2)",
-            "degree must be given a network without self-loops; "
-            "got debruijn:2,3 with a link from 0 to itself; use line instead",
-        ),
-        (
-            "degree(hxmesh:2,2x2;2)",
-            "degree must be given a network without switches; "
-            "got hxmesh:2,2x2 with 8 switches; choose a direct-connect one",
-        ),
-    ],
-)
-def test_errors(spec, error):
-    with pytest.raises(InvalidInput) as caught:
-        parse_topology(spec)
-    assert str(caught.value) == error

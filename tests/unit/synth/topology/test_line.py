@@ -103,27 +103,6 @@ def test_known_costs_of_bfb(spec, steps, factor):
     assert (found_steps, str(found_factor)) == (steps, factor)
 
 
-@pytest.mark.parametrize(
-    ("spec", "error"),
-    [
-        (
-            "line(scaled(ring:4;link=0-1;factor=2))",
-            "line must be given a network whose links are all alike; "
-            "got scaled(ring:4;link=0-1;factor=2) with several bandwidths or latencies; make its links alike",
-        ),
-        (
-            "line(hxmesh:2,2x2)",
-            "line must be given a network without switches; "
-            "got hxmesh:2,2x2 with 8 switches; choose a direct-connect one",
-        ),
-    ],
-)
-def test_errors(spec, error):
-    with pytest.raises(InvalidInput) as caught:
-        parse_topology(spec)
-    assert str(caught.value) == error
-
-
 def test_unbalanced_networks_are_counted_before_they_are_expanded(monkeypatch):
     """All links into one node and all out of it: the line graph has more links than the average says."""
     monkeypatch.setattr(expansions, "require_size", refuse_more_than_50_links)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 import networkx as nx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 from tests.links import both_directions, graph_of, links_of
@@ -49,21 +47,3 @@ def test_double_binary_tree(m):
     assert max(degree for _, degree in graph_of(topology).out_degree()) <= 4
     assert nx.is_connected(nx.Graph(graph_of(topology)))
     assert diameter(topology) <= 2 * math.log2(m) + 2
-
-
-@pytest.mark.parametrize(
-    ("spec", "error"),
-    [
-        (
-            "shiftedring:2",
-            "shiftedring:m must have m >= 3 nodes; got shiftedring:2; use uniring:4,2 for a pair of nodes",
-        ),
-        ("shiftedring:3,4", "shiftedring must have one whole number; got shiftedring:3,4; write shiftedring:m"),
-        ("dbt:1", "dbt:m must have m >= 2 nodes; got dbt:1; use dbt:2"),
-        ("dbt:2000000", "a topology must have at most 1048576 nodes; got dbt:2000000; choose a smaller network"),
-    ],
-)
-def test_errors(spec, error):
-    with pytest.raises(InvalidInput) as caught:
-        parse_topology(spec)
-    assert str(caught.value) == error

@@ -74,33 +74,6 @@ def test_found_generators_are_bandwidth_optimal(spec, steps):
     assert is_bandwidth_optimal(spec)
 
 
-WAY_OUT = "write cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
-
-
-@pytest.mark.parametrize(
-    ("spec", "error"),
-    [
-        ("cayley:8.2,1", f"the group of cayley must be m.k.r or m.k.r.l; got cayley:8.2,1; {WAY_OUT}"),
-        ("cayley:8.2.7.2", f"the arguments of cayley must be whole numbers; got cayley:8.2.7.2; {WAY_OUT}"),
-        ("cayley:8.2.2,1", "r^k must be 1 modulo m, with m, k and l >= 1, for m.k.r.l to be a group; "
-         f"got cayley:8.2.2,1; {WAY_OUT}"),
-        ("cayley:0.2.2,1", "r^k must be 1 modulo m, with m, k and l >= 1, for m.k.r.l to be a group; "
-         f"got cayley:0.2.2,1; {WAY_OUT}"),
-        ("cayley:4.1.1,0", f"every generator must be a rank from 1 to 3; got cayley:4.1.1,0; {WAY_OUT}"),
-        ("cayley:4.1.1,4", f"every generator must be a rank from 1 to 3; got cayley:4.1.1,4; {WAY_OUT}"),
-        ("cayley:4.1.1,1,1", "generators must differ; got cayley:4.1.1,1,1; leave out the repetition"),
-        ("cayley:4.1.1,2", "every node must have a path to every other; got no path from 0 to 1 in cayley:4.1.1,2; "
-         "add links or remove the node"),
-        ("cayley:9999999.1.1,1", "a topology must have at most 1048576 nodes; got cayley:9999999.1.1,1; "
-         "choose a smaller network"),
-    ],
-)  # fmt: skip
-def test_errors(spec, error):
-    with pytest.raises(InvalidInput) as caught:
-        parse_topology(spec)
-    assert str(caught.value) == error
-
-
 @pytest.mark.parametrize("d", range(1, 9))
 def test_dicirculant(d):
     spec = f"dicirculant:{d}"
