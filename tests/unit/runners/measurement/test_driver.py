@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
-from chorale.runners.measurement.driver import AdaptiveMeasurement, StopReason, measure_once, measure_until
+from chorale.runners.measurement.driver import (
+    AdaptiveMeasurement,
+    StopReason,
+    measure_once,
+    measure_until,
+    model_of_run,
+)
 from chorale.runners.measurement.precision import Goal, analyse
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
@@ -200,3 +206,12 @@ def test_where_launches_have_modes_of_their_own_the_interval_is_of_launches() ->
         assert found.ratio.samples == len(runner.requests)
         enclosed += found.ratio.low <= 2 <= found.ratio.high
     assert enclosed >= 55
+
+
+@pytest.mark.parametrize(("spec", "fastest"), [("ring:4", 1), ("a100:2", 300)])
+def test_the_fastest_link_of_a_run_has_the_rate_that_it_says(spec: str, fastest: int) -> None:
+    topology = parse_topology(spec)
+    network = model_of_run(topology, 50)
+    assert network is not None
+    assert network.unit_bytes_per_s(topology) * fastest == 50e6 / 8
+    assert model_of_run(topology, None) is None

@@ -61,7 +61,9 @@ def test_a_schedule_is_written_and_verifies(capsys, tmp_path):
     assert checked.document["cost"]["time_per_byte"] == str(
         1 / (6 * Fraction(schedule["rate"]).limit_denominator(1000))
     )
-    assert "transfers over up to" in chorale(capsys, "alltoall", "mesh:2x3", "-o", path).stdout
+    text = chorale(capsys, "alltoall", "mesh:2x3", "-o", path).stdout
+    for row in ("transfers over up to", "chunks per shard", "rate of the schedule", "written to"):
+        assert row in text
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,9 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: int, number: int) -> None
     lines = path.read_bytes().splitlines(keepends=True)
     lines[line] = lines[line].replace(b":", b";", 1)
     path.write_bytes(b"".join(lines))
-    with pytest.raises(InvalidInput, match=f"line {number} of"):
-        Store(tmp_path)
+    for _ in range(2):  # who was refused holds the folder no longer
+        with pytest.raises(InvalidInput, match=f"line {number} of"):
+            Store(tmp_path)
 
 
 def test_a_torn_end_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
