@@ -7,8 +7,11 @@ before it names is run by `make test` all the same: the longest line that fits a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 LIST = Path(__file__).with_name("more.txt")
 
@@ -27,6 +30,14 @@ def is_more(name: str) -> bool:
             return left_out
         name = _parent(name)
     return False
+
+
+def require_cases(collected: Collection[str]) -> None:
+    """Refuse the list where it keeps cases of a test that has other cases now: `make test` would run none of them."""
+    for test in {_parent(name) for name in collected if "[" in name and entries().get(_parent(name))}:
+        kept = [name for name in entries() if name.startswith(f"{test}[")]
+        if kept and not set(kept) & set(collected):
+            raise pytest.UsageError(f"tests/more.txt keeps none of the cases that {test} has: {kept[0]}")
 
 
 def is_whole(file: str) -> bool:

@@ -123,8 +123,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that `make test` leaves out, and those that run in pairs: they can be beside others."""
+    if not any("::" in argument for argument in config.args):
+        choice.require_cases([item.nodeid.removeprefix("tests/") for item in items])
     for item in items:
         if choice.is_more(item.nodeid.removeprefix("tests/")):
             item.add_marker(pytest.mark.more)

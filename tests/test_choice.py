@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests import choice
 
 HERE = Path(__file__).parent
@@ -15,6 +17,13 @@ def test_every_line_names_a_test() -> None:
         assert (HERE / path).exists(), name
         for part in inner:
             assert f" {part}" in (HERE / path).read_text(encoding="utf-8"), name
+
+
+def test_cases_that_are_gone_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "entries", lambda: {"b.py::test_c": True, "b.py::test_c[x]": False})
+    choice.require_cases(["b.py::test_c[x]", "b.py::test_c[y]", "b.py::test_d[y]"])
+    with pytest.raises(pytest.UsageError, match="keeps none of the cases that"):
+        choice.require_cases(["b.py::test_c[y]"])
 
 
 def test_the_longest_line_decides(monkeypatch) -> None:

@@ -31,8 +31,9 @@ from tests.mutation.mutants import Mutant, draw_mutants
 
 PACKAGES = ("synth", "runners", "tuner", "job")
 FIRST, REST, NOWHERE, UNUSED = "make test", "make test-all", "survived", "not run by a test"
-FEW, SECONDS = 60, 60
+FEW, SECONDS = 60, 30
 """So many tests are tried first; all that are tried take at most these seconds of a processor, as measured before."""
+USAGE_ERROR = 4
 MINUTES = 4
 """A run of the tests of one fault ends after this, which counts as caught: the fault made something endless."""
 
@@ -79,6 +80,8 @@ def fate(
     if not names:
         return UNUSED, ""
     ordered = sorted(names, key=lambda name: (-_nearness(name, mutant.path), known[name]["cpu_s"], name))
+    file = tree / mutant.path
+    times = file.stat()
     old = mutant.apply(tree)
     try:
         for group, is_more in ((FIRST, False), (REST, True)):
@@ -87,7 +90,8 @@ def fate(
                 if failed := _first_that_fails(tree, batch):
                     return group, failed
     finally:
-        (tree / mutant.path).write_text(old, encoding="utf-8")
+        file.write_text(old, encoding="utf-8")
+        os.utime(file, (times.st_atime, times.st_mtime))  # so that its bytecode is that of this file again
     return NOWHERE, ""
 
 
@@ -114,7 +118,7 @@ def _first_that_fails(tree: Path, names: list[str]) -> str:
     arguments.parent.mkdir(exist_ok=True)
     arguments.write_text("\n".join(names), encoding="utf-8")
     options = ["-x", "-q", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "60", f"@{arguments}"]
-    environment = os.environ | {"PYTHONPATH": str(tree), "CI": "true", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(tree), "CI": "true", "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "pytest", *options]
     try:
         ended = subprocess.run(
@@ -122,6 +126,8 @@ def _first_that_fails(tree: Path, names: list[str]) -> str:
         )
     except subprocess.TimeoutExpired:
         return "too long"
+    if ended.returncode == USAGE_ERROR:
+        raise ValueError(f"tests that are not in {tree}: {ended.stderr[-500:]}")
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
     return "" if ended.returncode == 0 else failed[1] if failed else f"exit code {ended.returncode}"
 
@@ -129,10 +135,15 @@ def _first_that_fails(tree: Path, names: list[str]) -> str:
 def copies(count: int, folder: Path) -> list[Path]:
     """Copy the tree for each of several workers, with what was built in it."""
     trees = [folder / f"tree{index}" for index in range(count)]
+    here = str(Path.cwd())
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        of_root = {".git", ".venv", "build", "chorale-data"} if folder == here else set()
+        return [name for name in names if name in of_root or name.endswith(".egg-info")]
+
     for tree in trees:
         shutil.rmtree(tree, ignore_errors=True)
-        left_out = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", "chorale-data", "*.egg-info")
-        shutil.copytree(Path.cwd(), tree, symlinks=True, ignore=left_out)
+        shutil.copytree(here, tree, symlinks=True, ignore=left_out)
     return trees
 
 
