@@ -17,12 +17,17 @@ from chorale.synth.targets.registry import TARGETS
 from tests.unit.synth.lowering.programs import verified
 
 CASES = [
-    (spec, collective, in_place, channels, instances)
-    for spec in ("ring:3", "hypercube:2", "biring:4,3")
-    for collective in ("allgather", "reduce_scatter", "allreduce")
-    for in_place in (True, False)
-    for channels, instances in ((1, 1), (2, 2))
+    ("ring:3", "allgather", True, 1, 1),
+    ("ring:3", "reduce_scatter", False, 2, 2),
+    ("ring:3", "allreduce", True, 2, 2),
+    ("hypercube:2", "allgather", False, 2, 2),
+    ("hypercube:2", "reduce_scatter", True, 2, 2),
+    ("hypercube:2", "allreduce", False, 1, 1),
+    ("biring:4,3", "allgather", False, 1, 1),
+    ("biring:4,3", "reduce_scatter", True, 1, 1),
+    ("biring:4,3", "allreduce", False, 2, 2),
 ]
+"""Every two of network, collective, place, and numbers of channels and instances meet in one of these."""
 
 
 class TargetKit:
