@@ -3,8 +3,8 @@
     python -m tests.mutation cover build/mutation            # once: all tests that are not slow, with coverage
     python -m tests.mutation run build/mutation --count 300  # a table by package: caught by `make test`, by the rest
 
-A fault is caught if a test fails, or runs out of time, that ran the changed line before; tests that run it in other
-processes count. Needs the package `coverage`.
+A fault is caught if a test fails, or runs out of time, that ran the changed line before, or that stands in a file with
+such tests, as their fixtures are shared; tests that run it in other processes count. Needs the package `coverage`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def fate(
     old = mutant.apply(tree)
     try:
         for group, is_more in ((FIRST, False), (REST, True)):
-            chosen = [name for name in ordered if choice.is_more(name.removeprefix("tests/")) == is_more]
+            files = {name.partition("::")[0] for name in ordered[:FEW]}
+            beside = sorted(name for name in known if name.partition("::")[0] in files and name not in names)
+            chosen = [name for name in (*ordered, *beside) if choice.is_more(name.removeprefix("tests/")) == is_more]
             for batch in _batches(chosen, known):
                 if failed := _first_that_fails(tree, batch):
                     return group, failed
