@@ -7,7 +7,9 @@ Between members of a group data travel along paths, which cost at least the pric
   the first time), a reduce-scatter collects it along one; a cheapest tree costs no more;
 - an allreduce needs 2 (p - 1) messages between any p groups of members: at least the messages that are longer than t
   join the p(t) groups that shorter ones leave, so that all together cost 2 times a cheapest spanning tree, with the
-  shorter one of both directions as the distance of two members.
+  shorter one of both directions as the distance of two members. They also bring what a member has to all others, and
+  what the others have to it: as much as a cheapest tree from it, and as one to it;
+- a broadcast spreads it to all members along a tree from the root, a reduce collects it along one.
 
 In time T links earn at most T * price * bandwidth, so T >= all that is paid / sum of price * bandwidth. Whole numbers.
 """
@@ -51,8 +53,11 @@ def _paid(group: Group, distances: dict[int, list[int]]) -> Fraction:
         nearer = [
             [min(pair) for pair in zip(row, column, strict=True)] for row, column in zip(cost, turned, strict=True)
         ]
-        return Fraction(2 * group.amount * least_tree(nearer, 0))
+        return Fraction(group.amount * max(2 * least_tree(nearer, 0), least_tree(cost, 0), least_tree(turned, 0)))
     if name == CollectiveName.ALLTOALL:
         return Fraction(group.amount * sum(map(sum, cost)), ranks)
+    if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE):
+        directed = cost if name == CollectiveName.BROADCAST else turned
+        return Fraction(group.amount * least_tree(directed, group.collective.root))
     directed = cost if name == CollectiveName.ALLGATHER else turned
     return Fraction(group.amount * sum(least_tree(directed, root) for root in range(ranks)), ranks)

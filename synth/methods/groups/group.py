@@ -17,6 +17,8 @@ COLLECTIVES = (
     CollectiveName.REDUCE_SCATTER,
     CollectiveName.ALLREDUCE,
     CollectiveName.ALLTOALL,
+    CollectiveName.BROADCAST,
+    CollectiveName.REDUCE,
 )
 MAX_GROUP_RANKS = 64
 MAX_COMMODITIES = 512
@@ -34,7 +36,7 @@ class Group:
     @property
     def commodities(self) -> int:
         """How many roots or sources it has."""
-        return 1 if self.collective.name == CollectiveName.ALLREDUCE else len(self.ranks)
+        return 1 if self.collective.name == CollectiveName.ALLREDUCE or self.collective.is_rooted else len(self.ranks)
 
 
 def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:

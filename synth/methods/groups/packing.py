@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.tree_pairs import cheapest_tree
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
@@ -108,9 +109,9 @@ def cheapest_way(group: Group, root: int, paths: PricedPaths) -> Routing:
     if name == CollectiveName.ALLTOALL:
         others = [place for place in range(len(members)) if place != root]
         return Routing(tuple(Edge(0, root, place, _path(paths, group, root, place), target=place) for place in others))
-    if name == CollectiveName.ALLGATHER:
+    if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
         return Routing(tuple(_outward(group, paths, cheapest_tree(cost, root), root, 0)))
-    if name == CollectiveName.REDUCE_SCATTER:
+    if name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE):
         return Routing(tuple(_inward(group, paths, cheapest_tree(cost.T, root), root)))
     up, down, root = _cheapest_pair(cost)
     inward = _inward(group, paths, up, root)
@@ -172,6 +173,9 @@ def _path(paths: PricedPaths, group: Group, sender: int, receiver: int) -> tuple
 
 
 MAX_ROUNDS = 80
+_BEHIND = 1e-3
+_MOST_BOUNDS = 32
+"""Groups whose own bounds are tried where prices prove less."""
 _CLOSE = 1e-4
 _LEAST_PRICE = 1e-7
 _STEADY = 0.5
@@ -226,7 +230,7 @@ def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
         if time <= best_lower * (1 + _CLOSE):
             break
         prices = _STEADY * best_prices / float(best_prices @ widths) + (1 - _STEADY) * duals / float(duals @ widths)
-    whole = _best_prices(topology, chosen, [best_prices, duals])
+    whole = _best_prices(topology, chosen, [best_prices, duals], time)
     return GroupPacking(chosen, commodities, *_used(ways, shares), whole, proven_time(topology, chosen, whole.tolist()))
 
 
@@ -234,17 +238,39 @@ def commodities_of(groups: Sequence[Group]) -> tuple[Commodity, ...]:
     """Return a commodity for every root or source of every group."""
     found = []
     for number, group in enumerate(groups):
-        ranks = len(group.ranks)
-        part = 1 if group.collective.name == CollectiveName.ALLREDUCE else ranks
-        found += [Commodity(number, root, Fraction(group.amount, part if part == 1 else ranks)) for root in range(part)]
+        roots = [group.collective.root] if group.collective.is_rooted else range(group.commodities)
+        found += [Commodity(number, root, Fraction(group.amount, group.commodities)) for root in roots]
     return tuple(found)
 
 
-def _best_prices(topology: Topology, groups: tuple[Group, ...], candidates: Sequence[Floats]) -> NDArray[np.int64]:
+def _best_prices(
+    topology: Topology, groups: tuple[Group, ...], candidates: Sequence[Floats], time: float
+) -> NDArray[np.int64]:
     back = _links_back(topology)
     both = [(prices + prices[back]) / 2 for prices in candidates] if back is not None else []
     whole = [integer_prices(prices) for prices in (*candidates, *both)]
-    return max(whole, key=lambda prices: proven_time(topology, groups, prices.tolist()))
+    best = max(whole, key=lambda prices: proven_time(topology, groups, prices.tolist()))
+    if time <= float(proven_time(topology, groups, best.tolist())) * (1 + _BEHIND):
+        return best
+    of_groups = [prices_of_group(topology, group) for group in groups[:_MOST_BOUNDS]]
+    return max([best, *of_groups], key=lambda prices: proven_time(topology, groups, prices.tolist()))
+
+
+def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
+    """Return prices of links that prove, for `group` alone, what the bound of its collective does by cuts."""
+    network = network_of_group(topology, group)
+    bound = lower_bound(network.topology, group.collective)
+    if bound.prices:
+        return np.array(bound.prices)[network.link]
+    parts = bound.parts if bound.kind in ("received", "sent") else (bound.nodes,)
+    grouped = {node for part in parts for node in part}
+    alone = [(rank,) for rank in range(len(group.ranks)) if rank not in grouped]
+    ends = [network.topology.links.src, network.topology.links.dst]
+    prices = np.zeros(len(topology.links), dtype=np.int64)
+    for part in (*parts, *(alone if bound.kind in ("received", "sent") else ())):
+        here, there = (np.isin(side, part) for side in (ends if bound.kind in ("sent", "out-of") else ends[::-1]))
+        prices += here & ~there
+    return prices[network.link]
 
 
 def _links_back(topology: Topology) -> NDArray[np.int64] | None:
@@ -367,7 +393,7 @@ def _time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> F
 
 def _units(packing: GroupPacking, commodity: Commodity, chunks: int) -> int:
     group = packing.groups[commodity.group]
-    return chunks * (len(group.ranks) if group.collective.name == CollectiveName.ALLREDUCE else 1)
+    return chunks * (len(group.ranks) if group.commodities == 1 else 1)
 
 
 def _counts(shares: NDArray[np.float64], units: int) -> list[int]:
@@ -443,7 +469,7 @@ def _intervals(group: Group, piece: _Piece, edge: Edge, chunks: int) -> Iterator
     if name == CollectiveName.ALLTOALL:
         yield piece.root * ranks + edge.target, piece.first, piece.last
         return
-    if name != CollectiveName.ALLREDUCE:
+    if group.commodities > 1:
         yield piece.root, piece.first, piece.last
         return
     for shard in range(piece.first // chunks, (piece.last - 1) // chunks + 1):

@@ -210,10 +210,11 @@ class _Graph:
         return [self.links.get(pair, -1) for pair in pairs]
 
     def switch_of(self, ranks: list[int]) -> int | None:
-        """Return the switch that joins `ranks` and nothing else."""
+        """Return the switch that joins `ranks` and nothing else, if no links do."""
         inside = set(ranks)
         switches = [node for node in self.near[ranks[0]] if node >= self.ranks and self.near[node] == inside]
-        return switches[0] if len(switches) == 1 else None
+        is_alone = len(switches) == 1 and all(self.near[rank].isdisjoint(inside) for rank in ranks)
+        return switches[0] if is_alone else None
 
     def path_out(self, rank: int, box: set[int]) -> list[int] | None:
         """Return the nodes from `rank` to the switch of its rail: where paths meet, or halfway to another rank."""
@@ -282,8 +283,9 @@ def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
     """Return the links from every rank to the switch of its rail, and back; of one box none, None for other shapes."""
-    if len(groups) == 1:
-        return (), ()
+    if len(groups) == 1:  # whatever else there is must lead nowhere
+        box = {*groups[0], *([] if switches[0] is None else [switches[0]])}
+        return ((), ()) if all(len(graph.near[node]) == 1 for rank in box for node in graph.near[rank] - box) else None
     ends: list[set[int]] = [set() for _ in groups[0]]
     paths: dict[int, list[int]] = {}
     for ranks, switch in zip(groups, switches, strict=True):

@@ -44,7 +44,8 @@ class RailPlan(TrafficPlan):
     def ordered(self) -> tuple[Pieces, Amounts]:
         """Return the pieces by pair, and which part of its pair each begins with, in chunks."""
         order = np.lexsort((self.pieces.target, self.pieces.source))
-        pieces = Pieces(*(column[order] for column in self.pieces[:4]), self.pieces.amount[order])
+        source, target, sender, receiver, amount = self.pieces
+        pieces = Pieces(source[order], target[order], sender[order], receiver[order], amount[order])
         pair = pieces.source.astype(np.int64) * len(self.fabric.place) + pieces.target
         before = np.cumsum(pieces.amount) - pieces.amount
         first = np.flatnonzero(np.append(True, pair[1:] != pair[:-1]))
@@ -68,7 +69,14 @@ def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
     first, last = (np.rint(part / before * now).astype(np.int64) for part in (lo, lo + pieces.amount))
     lacking = np.where(plan.chunks.counts == 0, matrix.amounts, 0)
     direct = _pieces_over(lacking, *fabric.usual["direct"])
-    split = Pieces(*(np.concatenate(pair) for pair in zip(pieces._replace(amount=last - first), direct, strict=True)))
+    parts = pieces._replace(amount=last - first)
+    split = Pieces(
+        np.append(parts.source, direct.source),
+        np.append(parts.target, direct.target),
+        np.append(parts.sender, direct.sender),
+        np.append(parts.receiver, direct.receiver),
+        np.append(parts.amount, direct.amount),
+    )
     loads = fabric.no_loads()
     native.add_piece_loads(*split, loads)
     time = fabric.time(loads)

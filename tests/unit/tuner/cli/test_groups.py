@@ -64,7 +64,6 @@ def test_ranks_of_groups():
         ("tp=allreduce:all:-1", "whole number"),
         ("tp=allreduce:all:0", "must be 1 to 2"),
         ("tp=frobnicate:all:1", "unknown collective"),
-        ("tp=broadcast:all:1", "groups run"),
     ],
 )
 def test_wrong_usage(capsys, group, message):

@@ -11,8 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import optimum
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, parse_collective
+from chorale.synth.collective import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    REDUCE_SCATTER,
+    CollectiveName,
+    parse_collective,
+    uneven_collective,
+)
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.groups.certificate import proven_time
@@ -143,7 +152,7 @@ def test_other_ranks_only_pass_on():
         ([Group("a", ALLGATHER, (0, 9), 1)], "of the ranks 0 to 3"),
         ([Group("a", ALLGATHER, (1, 0), 1)], "must ascend"),
         ([Group("a", ALLGATHER, (0, 1), 0)], "must be 1 to 2"),
-        ([Group("a", parse_collective("broadcast"), (0, 1), 1)], "groups run"),
+        ([Group("a", uneven_collective(CollectiveName.ALLGATHERV, (1, 1)), (0, 1), 1)], "groups run"),
         ([Group("a", ALLGATHER, (0, 1), 1)] * 2, "different names"),
     ],
 )
@@ -157,3 +166,17 @@ def test_other_prices_prove_nothing(prices):
     topology = parse_topology("ring:4")
     with pytest.raises(CheckFailed):
         proven_time(topology, [whole(topology, ALLGATHER)], prices)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "broadcast", "reduce"])
+@pytest.mark.parametrize(
+    "spec", ["scaled(complete:3;link=0>1;factor=1/1000)", "scaled(ring:4;link=2>3;factor=1/50)", "mesh:2x2"]
+)
+def test_one_group_is_bounded_as_its_collective_is(spec, name):
+    """Also where links differ per direction: prices of link pairs alone proved next to nothing there."""
+    topology = parse_topology(spec)
+    collective = parse_collective(name, 1 if name != "allreduce" else 0)
+    shared = shared_schedules(topology, packing := pack_groups(topology, [whole(topology, collective)]))
+    assert packing.lower >= lower_bound(topology, collective).value * 12 * Fraction(999, 1000)
+    assert packing.lower == proven_time(topology, packing.groups, packing.prices.tolist())
+    assert packing.lower <= shared.time <= packing.lower * Fraction(3, 2)

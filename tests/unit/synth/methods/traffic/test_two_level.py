@@ -13,9 +13,11 @@ from chorale.synth.methods.traffic.certificate import check_traffic_certificate
 from chorale.synth.methods.traffic.fabric import rail_fabric
 from chorale.synth.methods.traffic.matrix import ChunkCounts, exact_counts, traffic_matrix, zipf_matrix
 from chorale.synth.methods.traffic.plan import certificate_of, traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.methods.traffic.two_level import plan_rails
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
+from tests.random_fabrics import random_fabric
 
 SPECS = [
     "h100:2",
@@ -85,3 +87,12 @@ def test_skews_of_experts_are_within_half_a_percent(spec, exponent):
 )
 def test_other_networks_are_no_boxes_with_rails(spec):
     assert rail_fabric(parse_topology(spec)) is None
+
+
+@pytest.mark.parametrize("seed", [23, 37, 155, 231, 382])
+def test_a_box_with_other_ways_out_of_ranks_is_none(seed):
+    """Here a box was seen in a network with more links than a box has: bounds and direct paths were those of less."""
+    topology = random_fabric(seed)
+    matrix = random_amounts(topology.compute_count, seed)
+    plan = plan_traffic(topology, matrix)
+    assert check_traffic_certificate(topology, certificate_of(plan)) <= plan.time <= baseline_times(plan)["direct"]
