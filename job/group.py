@@ -12,6 +12,7 @@ from chorale.job.table.model import JobEntry, Table
 from chorale.runners.engine.library import (
     TOKEN_BYTES,
     DataType,
+    Devices,
     Engine,
     Execution,
     ReduceOp,
@@ -40,7 +41,7 @@ class GroupEngine:
         group: Sequence[int],
         rank: int,
         exchange: Exchange,
-        interface: str | None = None,
+        devices: Devices = Devices(),  # noqa: B008 - it never changes
         limit_s: float = 60.0,
     ) -> None:
         """Connect to the engines of all ranks of the group, which do the same at this time.
@@ -50,7 +51,7 @@ class GroupEngine:
         self.entries = GroupEntries.of(table, group)
         current_report().note_orders(table.programs.values())
         self.engine = Engine(rank, len(group))
-        own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self.engine, interface)]
+        own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self.engine, devices)]
         everyone = exchange(own)
         require_one_table(group, [digest for digest, *_ in everyone])
         wanted = {entry.program for entry in self.entries.entries if entry.program is not None}

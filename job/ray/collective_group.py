@@ -18,7 +18,7 @@ from chorale.job.group import GroupEngine
 from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
-from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.engine.library import TORCH_VARIABLES, DataType, Devices, ReduceOp
 from chorale.synth.errors import InvalidInput, Unavailable
 
 OPERATIONS = {
@@ -48,7 +48,9 @@ class ChoraleRayGroup(BaseGroup):
         exchange = store_exchange(group_name, rank, world_size, _LIMIT_S)
         ranks = range(world_size)
         self._strict = settings.strict
-        self._engine = GroupEngine(table, digest, ranks, rank, exchange, settings.interface, _LIMIT_S)
+        node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        devices = Devices(settings.interface, TORCH_VARIABLES, node)
+        self._engine = GroupEngine(table, digest, ranks, rank, exchange, devices, _LIMIT_S)
         forget(group_name, rank)
         self._inner = _gloo_group(world_size, rank, group_name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -25,6 +26,7 @@ from chorale.job.torch.recording import RecordingGroup, StatusFile, report_at_en
 from chorale.job.torch.reload import ReloadGroup, StoreExchange, TableReload
 from chorale.job.torch.transport import BatchedTransport, EngineTransport, LoadedTable
 from chorale.job.torch.work import WorkQueue
+from chorale.runners.engine.library import TORCH_VARIABLES, Devices
 from chorale.synth.errors import InvalidInput
 
 _MEETING_S = 120.0
@@ -69,7 +71,8 @@ def group_programs(
     batches: makes a group for batched sends and receives; without it the engine is the only transport
     """
     exchange = StoreExchange(store, rank, len(members), timeout.total_seconds())
-    loader = _Loader(tuple(members), rank, settings, timeout.total_seconds())
+    devices = Devices(settings.interface, TORCH_VARIABLES, _meeting_host(store))
+    loader = _Loader(tuple(members), rank, settings, timeout.total_seconds(), devices)
     try:
         table, digest = job_table(settings.table) if settings.table else (None, "")
         current_report().table = digest or None
@@ -98,6 +101,7 @@ class _Loader:
     rank: int
     settings: JobSettings
     limit_s: float
+    devices: Devices
     batched: Mapping[str, BatchedTransport] = field(default_factory=dict)
     job_ranks: int = 0
 
@@ -110,7 +114,7 @@ class _Loader:
             require_one_table(self.members, [texts[0] for texts in exchange([digest])])
             return LoadedTable(digest, entries)
         limit_s = min(self.limit_s, _MEETING_S)
-        transport = EngineTransport(table, digest, self.members, self.rank, exchange, self.settings.interface, limit_s)
+        transport = EngineTransport(table, digest, self.members, self.rank, exchange, self.devices, limit_s)
         return LoadedTable(digest, entries, {"cpu": transport}, (transport,))
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
@@ -122,6 +126,13 @@ class _Loader:
         for transport in self.batched.values():
             transport.add(table.programs)
         return replace(loaded, transports={**self.batched, **loaded.transports})
+
+
+def _meeting_host(store: Any) -> str | None:
+    """Return the host at which all ranks meet, None where they do so by a file."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
 
 
 def _batched(

@@ -8,15 +8,12 @@ from __future__ import annotations
 import ctypes
 import os
 import secrets
-import socket
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-
-import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.synth.collective import Collective, CollectiveName
@@ -253,6 +250,18 @@ class Engine:
         self._check(self._library.chorale_listen(self._engine, address.encode(), bound, len(bound)))
         return bound.value.decode()
 
+    def listen_devices(self, devices: Devices) -> str:
+        """Listen by TCP at `devices`; return the addresses to give to the others. InvalidInput if none is there."""
+        bound = ctypes.create_string_buffer(4096)
+        texts = (devices.chosen or "", ",".join(devices.variables), devices.toward or "")
+        arguments = (*(text.encode() for text in texts), bound, len(bound))
+        status = self._library.chorale_listen_devices(self._engine, *arguments)
+        if status == Status.INVALID:
+            rule = "ranks must be reached by a network device"
+            raise InvalidInput(rule, self._message(), "set CHORALE_INTERFACE to such a device, or to none")
+        self._check(status)
+        return bound.value.decode()
+
     def connect(self, addresses: Sequence[str], token: bytes, limit_s: float) -> None:
         """Make the connections that the loaded programs need; all ranks call this at the same time.
 
@@ -328,6 +337,7 @@ def load_library(path: Path) -> ctypes.CDLL:
         "chorale_program_load": (number, (pointer, pointer, size)),
         "chorale_program_unload": (ctypes.c_int, (pointer, number)),
         "chorale_listen": (ctypes.c_int, (pointer, text, text, size)),
+        "chorale_listen_devices": (ctypes.c_int, (pointer, text, text, text, text, size)),
         "chorale_connect": (ctypes.c_int, (pointer, ctypes.POINTER(text), pointer, ctypes.c_double)),
         "chorale_use_messages": (ctypes.c_int, (pointer, pointer)),
         "chorale_set": (ctypes.c_int, (pointer, text, number)),
@@ -346,35 +356,33 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
 
 
-def listen(engine: Engine, interface: str | None = None) -> list[str]:
+TORCH_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+MPI_VARIABLES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", "FI_TCP_IFACE", "UCX_NET_DEVICES")
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """By which network devices others reach a rank; `links_for` of native/devices.hpp says how they are chosen.
+
+    chosen: a list of them; variables: of the environment, which count where nothing is chosen; toward: a host
+    """
+
+    chosen: str | None = None
+    variables: tuple[str, ...] = ()
+    toward: str | None = None
+
+
+def listen(engine: Engine, devices: Devices = Devices()) -> list[str]:
     """Have `engine` listen; return what the others must know: this network of this machine, and two addresses in it.
 
-    interface: the device by which others reach this rank; by default the first that is up and not loopback
-
-    Raises InvalidInput for a device that is not there, EngineError where the engine cannot listen.
+    Raises InvalidInput for devices that are not there, EngineError where the engine cannot listen.
     """
     name = f"shm:chorale-{os.getpid()}-{secrets.token_hex(8)}"
     # The same on two ranks if they can share memory and do so without leaving an emulated network.
     network = f"{_BOOT_ID.read_text().strip()} {os.readlink(_NETWORK)}"
-    return [network, engine.listen(name), engine.listen(f"tcp:{own_address(interface)}")]
+    return [network, engine.listen(name), engine.listen_devices(devices)]
 
 
 def addresses_for(said: Sequence[str], of_all: Sequence[Sequence[str]]) -> list[str]:
     """Return for each rank the address at which the one that said `said` reaches it: by shared memory where it can."""
     return [shared if network == said[0] else tcp for network, shared, tcp in of_all]
-
-
-def own_address(interface: str | None = None) -> str:
-    """Return the IPv4 address of `interface`, by default of the first that is up and not loopback, else loopback."""
-    usable = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    addresses = {
-        name: entry.address
-        for name, entries in psutil.net_if_addrs().items()
-        for entry in entries
-        if entry.family == socket.AF_INET and name in usable
-    }
-    if interface is not None and interface not in addresses:
-        known = ", ".join(sorted(addresses)) or "none"
-        raise InvalidInput("a network device must be up and have an IPv4 address", interface, f"choose from {known}")
-    outside = [address for address in addresses.values() if not address.startswith("127.")]
-    return addresses[interface] if interface is not None else next(iter(outside), "127.0.0.1")

@@ -21,7 +21,7 @@ import numpy as np
 from mpi4py import MPI
 
 from chorale.runners.api.elements import Vector
-from chorale.runners.engine.library import TOKEN_BYTES, Engine, addresses_for, listen
+from chorale.runners.engine.library import MPI_VARIABLES, TOKEN_BYTES, Devices, Engine, addresses_for, listen
 from chorale.runners.execution.rank_part import RankMemory, RankParts
 from chorale.runners.measurement.clocks import (
     ROUNDS,
@@ -336,7 +336,7 @@ class MpiRank:
             self._messages = MpiMessages(self._for_messages, libraries.messages)
             engine.use_messages(self._messages.address)
         else:
-            own = listen(engine, interface)
+            own = listen(engine, Devices(interface, MPI_VARIABLES))
             self._addresses = addresses_for(own, self._for_messages.allgather(own))
             self._token = self._for_messages.bcast(secrets.token_bytes(TOKEN_BYTES))
         return engine

@@ -1,8 +1,5 @@
 #include "meeting.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +13,10 @@ namespace chorale::job {
 
 namespace {
 
-constexpr size_t TEXT_BYTES = 256;
+constexpr size_t TEXT_BYTES = 1024;
+// What MPI is told of network devices.
+constexpr const char* VARIABLES =
+    "OMPI_MCA_btl_tcp_if_include,OMPI_MCA_btl_tcp_if_exclude,FI_TCP_IFACE,UCX_NET_DEVICES";
 constexpr size_t TOKEN_BYTES = 16;
 
 std::string random_hex(size_t bytes) {
@@ -44,21 +44,14 @@ std::string network_id() {
     return boot + " " + network;
 }
 
-std::string address_of(const std::string& interface) {
-    ifaddrs* all = nullptr;
-    if (getifaddrs(&all) != 0) throw std::runtime_error("the network devices cannot be listed");
-    std::string found;
-    for (const ifaddrs* each = all; each != nullptr && found.empty(); each = each->ifa_next) {
-        if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET || !(each->ifa_flags & IFF_UP)) continue;
-        char text[INET_ADDRSTRLEN] = {};
-        inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr, text, sizeof text);
-        const bool is_outside = std::strncmp(text, "127.", 4) != 0;
-        if (interface.empty() ? is_outside : interface == each->ifa_name) found = text;
-    }
-    freeifaddrs(all);
-    if (found.empty() && !interface.empty())
-        throw std::runtime_error("CHORALE_INTERFACE must be a device that is up and has an IPv4 address: " + interface);
-    return found.empty() ? "127.0.0.1" : found;
+// The host of the first rank that is not here, as MPI calls it; empty where all are here.
+std::string other_host(MPI_Comm comm, double limit_s) {
+    char name[MPI_MAX_PROCESSOR_NAME + 1] = {};
+    int size = 0;
+    PMPI_Get_processor_name(name, &size);
+    for (const std::string& other : gather_texts(comm, std::string(name).substr(0, 255), limit_s))
+        if (other != std::string(name).substr(0, 255)) return other;
+    return "";
 }
 
 std::string listen(chorale_engine* engine, const std::string& address) {
@@ -106,7 +99,11 @@ void meet(chorale_engine* engine, MPI_Comm comm, const std::string& interface, d
     const auto networks = gather_texts(comm, network, limit_s);
     const std::string name = "shm:chorale-" + std::to_string(getpid()) + "-" + random_hex(8);
     auto addresses = gather_texts(comm, listen(engine, name), limit_s);
-    const auto over_tcp = gather_texts(comm, listen(engine, "tcp:" + address_of(interface)), limit_s);
+    char doors[TEXT_BYTES] = {};
+    if (chorale_listen_devices(engine, interface.c_str(), VARIABLES, other_host(comm, limit_s).c_str(), doors,
+                               sizeof doors) != CHORALE_OK)
+        throw std::runtime_error(std::string(chorale_error(engine)) + " (CHORALE_INTERFACE)");
+    const auto over_tcp = gather_texts(comm, doors, limit_s);
     const auto token = from_hex(gather_texts(comm, random_hex(TOKEN_BYTES), limit_s).front());
     std::vector<const char*> texts;
     for (size_t rank = 0; rank < networks.size(); rank++)

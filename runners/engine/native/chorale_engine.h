@@ -77,9 +77,14 @@ int chorale_program_unload(chorale_engine*, int64_t program);
  * `bound` gets the address to give to the others. May be called once for each kind. */
 int chorale_listen(chorale_engine*, const char* address, char* bound, size_t room);
 
+/* Listens by TCP at the network devices that links_for of devices.hpp chooses. */
+int chorale_listen_devices(chorale_engine*, const char* chosen, const char* variables, const char* toward, char* bound,
+                           size_t room);
+
 /* Connects to all ranks that the loaded programs exchange messages with and that are not connected yet; all ranks call
  * it at the same time. `addresses`, by rank: what chorale_listen gave there, or "net:unix:NAME" of an emulated network
- * that passes connections on. `token`, 16 bytes, is the same on all ranks of a job and keeps strangers out. */
+ * that passes connections on; between commas the links of a rank, over which connections are spread, and between bars
+ * addresses of a link, of which any will do. `token`, 16 bytes, is the same on all ranks of a job and keeps strangers out. */
 int chorale_connect(chorale_engine*, const char* const* addresses, const uint8_t* token, double limit_s);
 
 /* Uses `messages` instead of connections of its own, from now on. */

@@ -9,6 +9,7 @@
 #include "buffers.hpp"
 #include "checksum.hpp"
 #include "chorale_engine.h"
+#include "devices.hpp"
 #include "element_types.hpp"
 #include "engine_clock.hpp"
 #include "executor.hpp"
@@ -32,7 +33,7 @@ struct chorale_engine {
     }
 
     const int rank, ranks;
-    std::string error, blocked;
+    std::string error, blocked, doors;  // doors: where it listens by TCP
     std::map<int64_t, Program> programs;
     int64_t next_program = 0;
     uint32_t runs = 0;
@@ -183,10 +184,29 @@ int chorale_listen(chorale_engine* engine, const char* address, char* bound, siz
     });
 }
 
+int chorale_listen_devices(chorale_engine* engine, const char* chosen, const char* variables, const char* toward,
+                           char* bound, size_t room) {
+    return engine->attempt(false, [&] {
+        std::string all;
+        for (const auto& link : links_for(chosen, variables, toward)) {
+            std::string separator = all.empty() ? "" : ",";
+            for (const DeviceAddress& address : link) {
+                std::string text;
+                engine->listeners.push_back(listen_at("tcp:" + address.text, text));
+                all += separator + text + "@" + address.device;
+                separator = "|";
+            }
+        }
+        if (all.size() + 1 > room) throw Failure(CHORALE_INVALID, "too many network devices: name some of them");
+        std::memcpy(bound, all.c_str(), all.size() + 1);
+        engine->doors = all;
+    });
+}
+
 int chorale_connect(chorale_engine* engine, const char* const* addresses, const uint8_t* token, double limit_s) {
     return engine->attempt(true, [&] {
-        Joining joining{engine->rank,          {addresses, addresses + engine->ranks}, engine->listeners, {},
-                        engine->buffer_bytes, engine->has_checksums,                  deadline_after(limit_s)};
+        Joining joining{engine->rank,          {addresses, addresses + engine->ranks}, engine->listeners, engine->doors, {},
+                        engine->buffer_bytes, engine->has_checksums, deadline_after(limit_s)};
         std::memcpy(joining.token.data(), token, joining.token.size());
         join(joining, engine->missing_connections(), engine->links);
     });

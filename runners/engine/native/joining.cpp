@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
 #include <list>
 #include <memory>
+#include <tuple>
 
+#include "devices.hpp"
 #include "engine_clock.hpp"
 #include "shared_memory.hpp"
 #include "sockets.hpp"
@@ -19,12 +22,17 @@ namespace {
 constexpr int poll_ms = 20;
 constexpr size_t default_ring_bytes = 1 << 20, smallest_ring_bytes = 4096;
 constexpr size_t most_visitors = 256;
+constexpr int64_t silence_ns = 3'000'000'000;  // how long an address may not answer before the next is tried
 constexpr int64_t stranger_ns = 2'000'000'000;  // how long somebody who connected may take to say who it is
 
 // A connection that is being made by this rank: connecting, then waiting for the welcome.
 struct Caller {
     Links::Key key;
-    Address address;
+    std::vector<std::string> ways;  // addresses, of which any will do
+    size_t tries = 0;
+    Address address{};
+    int64_t since_ns = 0;
+    std::string refusal;  // of the last try
     int fd = -1;
     bool has_greeted = false;
     size_t received = 0;
@@ -41,6 +49,44 @@ struct Caller {
         received = 0;
     }
 };
+
+// The addresses of the link that `rank` uses for this connection, best first: in a network of ours, and not our own.
+std::vector<std::string> ways_to(const std::string& addresses, int rank, const Links::Key& key) {
+    const auto links = split(addresses, ',');
+    if (links.empty()) throw Failure(CHORALE_INVALID, "a rank has no address");
+    auto ways = split(links[static_cast<size_t>((rank + key.first) / 2 + key.second) % links.size()], '|');
+    if (ways.size() < 2) return ways;
+    const auto own = device_addresses();
+    const auto rating = [&](const std::string& way) {
+        const Address address = parse_address(way);
+        int found = 1;
+        for (const DeviceAddress& each : own) {
+            const bool is_four = address.bytes.ss_family == AF_INET;
+            const void* at = is_four ? static_cast<const void*>(
+                                           &reinterpret_cast<const sockaddr_in*>(&address.bytes)->sin_addr)
+                                     : &reinterpret_cast<const sockaddr_in6*>(&address.bytes)->sin6_addr;
+            const auto* bytes = static_cast<const unsigned char*>(at);
+            const std::vector<unsigned char> other(bytes, bytes + (is_four ? 4 : 16));
+            if (other == each.bytes) return 2;
+            if (is_near(each, other)) found = 0;
+        }
+        return found;
+    };
+    std::stable_sort(ways.begin(), ways.end(), [&](auto& a, auto& b) { return rating(a) < rating(b); });
+    return ways;
+}
+
+// "tcp:10.0.0.1:4000@eno1|…" in words.
+std::string in_words(const std::string& addresses) {
+    std::string text;
+    for (const std::string& link : split(addresses, ','))
+        for (const std::string& way : split(link, '|')) {
+            const size_t at = way.find('@');
+            if (way.rfind("tcp:", 0) != 0 || at == std::string::npos) continue;
+            text += (text.empty() ? "" : " or ") + way.substr(4, at - 4) + " (" + way.substr(at + 1) + ")";
+        }
+    return text;
+}
 
 // Somebody who has connected to this rank and not said everything yet.
 struct Visitor {
@@ -61,11 +107,11 @@ public:
     Meeting(const Joining& joining, const std::set<Links::Key>& wanted, Links& links)
         : joining_(joining), links_(links) {
         for (const Links::Key& key : wanted) {
-            const Address address = parse_address(joining.addresses.at(static_cast<size_t>(key.first)));
-            if (address.kind == AddressKind::emulated || key.first < joining.rank) {
+            const auto ways = ways_to(joining.addresses.at(static_cast<size_t>(key.first)), joining.rank, key);
+            if (parse_address(ways.front()).kind == AddressKind::emulated || key.first < joining.rank) {
                 callers_.emplace_back();
                 callers_.back().key = key;
-                callers_.back().address = address;
+                callers_.back().ways = ways;
             } else {
                 awaited_.insert(key);
             }
@@ -83,12 +129,25 @@ public:
 private:
     std::string missing() const {
         const Links::Key key = callers_.empty() ? *awaited_.begin() : callers_.front().key;
-        return "rank " + std::to_string(key.first) + " could not be connected in time";
+        const std::string text = "rank " + std::to_string(key.first) + " could not be connected in time";
+        const std::string other = in_words(joining_.addresses[static_cast<size_t>(key.first)]);
+        if (other.empty() || joining_.doors.empty()) return text;
+        const std::string own = in_words(joining_.doors), refusal = callers_.empty() ? "" : callers_.front().refusal;
+        const auto& [from, to] = callers_.empty() ? std::tie(other, own) : std::tie(own, other);
+        return text + ": no way from " + from + " to " + to + (refusal.empty() ? "" : ", " + refusal) +
+               "; set CHORALE_INTERFACE on all hosts to the device that joins them (NAME, a list, or ^NAME for any other)";
     }
 
     void call_again() {
-        for (Caller& caller : callers_)
-            if (caller.fd < 0) caller.fd = start_connecting(caller.address);
+        for (Caller& caller : callers_) {
+            if (caller.fd >= 0 && caller.ways.size() > 1 && monotonic_ns() > caller.since_ns + silence_ns)
+                caller.hang_up();
+            if (caller.fd >= 0) continue;
+            caller.address = parse_address(caller.ways[caller.tries++ % caller.ways.size()]);
+            caller.fd = start_connecting(caller.address);
+            caller.since_ns = monotonic_ns();
+            if (caller.fd < 0) caller.refusal = std::strerror(errno);
+        }
     }
 
     void poll_once() {
@@ -222,7 +281,11 @@ private:
             const int fd = caller.memory->fd();
             std::memcpy(CMSG_DATA(extra), &fd, sizeof fd);
         }
-        return sendmsg(caller.fd, &message, MSG_NOSIGNAL) == sizeof hello;
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (getsockopt(caller.fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error != 0)
+            caller.refusal = std::strerror(error);
+        return error == 0 && sendmsg(caller.fd, &message, MSG_NOSIGNAL) == sizeof hello;
     }
 
     void finish(Caller& caller) {

@@ -34,8 +34,9 @@ Address abstract_name(AddressKind kind, const std::string& name) {
     return address;
 }
 
-// HOST:PORT, with a numeric host; IPv6 in brackets or not.
-Address tcp_address(const std::string& text) {
+// HOST:PORT, with a numeric host, IPv6 in brackets or not; then perhaps @ and the name of its device.
+Address tcp_address(const std::string& with_device) {
+    const std::string text = with_device.substr(0, with_device.find('@'));
     const size_t colon = text.rfind(':');
     std::string host = text.substr(0, colon), port = colon == std::string::npos ? "0" : text.substr(colon + 1);
     if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);

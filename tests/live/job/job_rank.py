@@ -16,7 +16,7 @@ import numpy as np
 
 from chorale.job.group import GroupEngine
 from chorale.job.settings import read_table
-from chorale.runners.engine.library import DataType
+from chorale.runners.engine.library import DataType, Devices
 
 RUNS = 6
 
@@ -38,7 +38,7 @@ def main() -> None:
     """Be the rank."""
     rank, ranks, elements = (int(word) for word in sys.argv[2:5])
     table, digest = read_table(Path(sys.argv[1]))
-    engine = GroupEngine(table, digest, range(ranks), rank, exchange, "lo")
+    engine = GroupEngine(table, digest, range(ranks), rank, exchange, Devices("lo"))
     results: dict[str, list[str]] = {}
     for entry in table.entries * RUNS:
         vector = contribution(rank, elements)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,21 @@ def test_ranks_that_die_or_stall_while_others_train_are_errors_of_these(tmp_path
     command = [sys.executable, "-m", "tests.live.job.torch.rank_failures", "--rounds", "1", *chosen]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=380)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="SEVERAL NETWORKS ARE NOT TESTED: only root makes them")
+def test_bytes_leave_by_the_device_that_was_chosen() -> None:
+    """On two hosts that are joined by four networks, beside a device that is the same everywhere."""
+    command = ["unshare", "--net", sys.executable, "-W", "ignore", "-m", "tests.live.job.torch.networks"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    chosen = {"gloo": "ib0", "nccl": "ib1", "excluded": "ib1", "route": "ib0", "anything": "eno1"}
+    chosen |= {"several": "ib0", "six": "six0"}
+    for rank, found in enumerate(json.loads(done.stdout)):
+        said = found.pop("nowhere")
+        assert found == {case: [device] for case, device in chosen.items()}
+        way = r"no way from 172.17.0.1:\d+ \(docker0\) to 172.17.0.1:\d+ \(docker0\).* set CHORALE_INTERFACE"
+        assert re.search(f"rank {1 - rank} could not be connected in time: {way}", said), said
 
 
 @pytest.mark.alone
