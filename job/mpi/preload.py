@@ -26,7 +26,9 @@ NATIVE = Path(__file__).parent / "native"
 _NAME = "libchorale_mpi_preload.so"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """From where Python imports what checks tables for the library."""
-_LIBRARIES = ("-lmpi", "-lmpi_abi")
+_LIBRARIES = ("-lmpi", "-lmpi_abi", "-lmpich")
+_NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
+"""The bindings for C++ that MPI 3 gave up: the library would want what only programs in C++ are linked with."""
 _LIMIT_S = 20.0
 
 
@@ -75,7 +77,7 @@ def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
     libraries = [folder / name for name in names for folder in folders if (folder / name).exists()]
     if not libraries:
         raise Unavailable("MPI's library must be there", f"no {' or '.join(names)} in {folders}", way_out)
-    return definitions, tuple(includes), libraries[0].absolute()
+    return (*_NO_CPP, *definitions), tuple(includes), libraries[0].absolute()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -67,7 +67,7 @@ def _host(rank: int, folder: Path, wait: Callable[[], None]) -> dict[str, object
         limit = timedelta(seconds=4 if case == "nowhere" else 60)
         before = _bytes_sent()
         try:
-            with meeting.job(timeout=limit, **variables):  # type: ignore[arg-type]
+            with meeting.job(timeout=limit, **variables):  # type: ignore[arg-type, unused-ignore]
                 tensor = torch.ones(BYTES // 4)
                 dist.all_reduce(tensor)
                 assert tensor.eq(2).all()
@@ -112,8 +112,8 @@ def main() -> None:
     first, second = map(str, hosts)
     for device in NETWORKS:
         _ip("link", "add", device, "netns", first, "type", "veth", "peer", "name", device, "netns", second)
-    for pid in (first, second):
-        _ip("link", "add", ALIKE[0], "netns", pid, "type", "veth", "peer", "name", "far", "netns", pid)
+    for host in (first, second):
+        _ip("link", "add", ALIKE[0], "netns", host, "type", "veth", "peer", "name", "far", "netns", host)
     os.write(there[1], b"xx")
     for pid in hosts:
         os.waitpid(pid, 0)
