@@ -23,6 +23,8 @@ EMULATED = "hypercube:3"
 WRITTEN = "machine.json"
 _PATIENCE_S = 20.0
 
+_GPU_FAMILIES = ("a100", "h100", "h200", "b200", "nvl72", "mi250", "mi250half", "mi300x", "mi355x")
+
 Reader = Callable[[str, str], Topology]
 
 
@@ -53,7 +55,7 @@ def discover(spec: str | None, dump: str | None, model: str | None = None) -> Di
     Raises InvalidInput for a spec or dump that is none.
     """
     if spec is not None:
-        return DiscoveredFabric(load_topology(spec), f"the spec {spec}", _are_gpus(spec))
+        return DiscoveredFabric(load_topology(spec), f"the spec {spec}", spec.partition(":")[0] in _GPU_FAMILIES)
     if dump is not None:
         network = read_network(dump, MachineOptions(model=model)).topology
         writer = None if model is None else f"chorale topology import {dump} --model {model} -o {WRITTEN}"
@@ -75,23 +77,18 @@ def discover(spec: str | None, dump: str | None, model: str | None = None) -> Di
     return DiscoveredFabric(load_topology(EMULATED), words, is_emulated=True, skipped=tuple(skipped))
 
 
-def _are_gpus(spec: str) -> bool:
-    return spec.partition(":")[0] in ("a100", "h100", "h200", "b200", "nvl72", "mi250", "mi250half", "mi300x", "mi355x")
-
-
 def _tools() -> Iterator[tuple[list[str], Reader, bool]]:
     """Yield the command of each tool that is there, what reads it, and whether it describes GPUs."""
-    if shutil.which("nvidia-smi"):
-        yield ["nvidia-smi", "topo", "-m"], _with_model, True
+    if shutil.which("nvidia-smi"):  # its list of GPUs says their names, which tell the rate of their links
+        yield (
+            ["nvidia-smi", "topo", "-m"],
+            lambda text, spec: _of_matrix(f"{_output(['nvidia-smi', '-L'])}\n{text}", spec),
+            True,
+        )
     if shutil.which("rocm-smi"):
         yield ["rocm-smi", "--showtopo", "--showproductname"], _of_matrix, True
     if shutil.which("ibnetdiscover"):
         yield ["ibnetdiscover"], lambda text, spec: from_bytes(text.encode(), spec), False
-
-
-def _with_model(text: str, spec: str) -> Topology:
-    """Read NVIDIA's matrix with the name of the GPUs, which tells the rate of their links."""
-    return _of_matrix(f"{_output(['nvidia-smi', '-L'])}\n{text}", spec)
 
 
 def _of_matrix(text: str, spec: str) -> Topology:

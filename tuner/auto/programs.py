@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from chorale.runners.api.units import format_size
@@ -18,7 +18,6 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options
-from chorale.synth.programs.program import Program
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -72,25 +71,18 @@ def runnable_programs(
     Each is lowered within the limits of the target, checked, and timed by the flow model. Those that the target refuses
     come last. None begins after `deadline_s` of the monotonic clock, the first excepted.
     """
-    found: list[RunnableProgram] = []
-    for verified, k in _schedules(topology, best):
-        found.append(_program(topology, verified, k, sizes_bytes))
+    found, seen = [_program(topology, best, None, sizes_bytes)], {best.schedule.id}
+    for method, k in CANDIDATES:
         if time.monotonic() > deadline_s:
             break
-    return sorted(found, key=lambda program: math.prod(program.times_s.values()) if program.times_s else math.inf)
-
-
-def _schedules(topology: Topology, best: VerifiedSchedule) -> Iterator[tuple[VerifiedSchedule, int | None]]:
-    yield best, None
-    seen = {best.schedule.id}
-    for method, k in CANDIDATES:
         try:
             verified = verified_schedule(ScheduleRequest(topology, ALLREDUCE, method, Options(k=k)), SerialExecutor())
         except ChoraleError:  # the method does not suit the network
             continue
         if verified.schedule.id not in seen:
             seen.add(verified.schedule.id)
-            yield verified, k
+            found.append(_program(topology, verified, k, sizes_bytes))
+    return sorted(found, key=lambda program: math.prod(program.times_s.values()) if program.times_s else math.inf)
 
 
 def _program(
@@ -99,8 +91,7 @@ def _program(
     facts = verified.schedule.method, k, float(1 / verified.cost.time_per_byte)
     try:
         options = with_default_channels(verified, LoweringOptions(GPU_TARGET))
-        program = build_program(verified, replace(options, target=GPU_TARGET)).program
-        assert isinstance(program, Program)
+        program = build_program(verified, options).program
         model, buffer_bytes = NetworkModel.usual(topology), usual_buffer_bytes(program)
         times_s = {size: simulate_program(program, topology, model, size, buffer_bytes).end_s for size in sizes_bytes}
     except ChoraleError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +16,6 @@ from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
-from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
@@ -37,7 +36,6 @@ from chorale.tuner.auto.programs import (
 from chorale.tuner.costs.library_graph import LibraryName, has_gpus
 from chorale.tuner.costs.library_model import (
     IN_SWITCH,
-    LibraryAlgorithm,
     baseline_label,
     fastest_of_each,
     library_algorithms,
@@ -113,25 +111,41 @@ def roofline(
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)
     bound = checked(topology, ALLREDUCE, bound_of_ranks(topology, ALLREDUCE, best.cost.time_per_byte))
-    algorithms = library_algorithms(topology, ALLREDUCE, _library_of(fabric))
+    # Of a network that does not say which GPUs it has, the tool that described it says which library they use
+    tools: dict[str, LibraryName] = {"nvidia-smi": "NCCL", "rocm-smi": "RCCL"}
+    is_told = fabric.has_accelerators and not has_gpus(topology)
+    library = tools.get(fabric.source.partition(" ")[0]) if is_told else None
+    algorithms = library_algorithms(topology, ALLREDUCE, library)
     schedules = {best.schedule.method: best}
-    if (
-        algorithms
-        and (method := library_best(algorithms).method)
-        and (own := library_schedule(topology, ALLREDUCE, method))
-    ):
-        schedules.setdefault(method, own)
+    if algorithms and (method := library_best(algorithms).method) is not None:
+        own = library_schedule(topology, ALLREDUCE, method)
+        schedules |= {} if own is None or method in schedules else {method: own}
     acting = in_network_bound(topology, ALLREDUCE)
     in_network = None if acting is None else bound_facts(topology, checked(topology, ALLREDUCE, acting))
-    baselines = [_baseline(each, topology, bound, in_network) for each in fastest_of_each(algorithms)]
+    baselines = []
+    for each in fastest_of_each(algorithms):  # beside the bound that counts for it: NVLS adds in switches
+        acts = acting is not None and each.name in IN_SWITCH
+        algbw = each.bytes_per_s / float(unit_bytes_per_s(topology))
+        of_bound = algbw * float(acting.value if acting is not None and acts else bound.value)
+        rates = {"algbw": algbw, "of_bound": of_bound, "bound": "in_network" if acts else "ranks"}
+        baselines.append({**each.document(), "method": each.method, **rates})
     measured, why_not = _measured(fabric, schedules, started_s + budget_s, home)
     programs: list[RunnableProgram] = []
     if fabric.has_accelerators and topology.compute_count <= MAX_RANKS and topology.bandwidth_unit != "link":
         sizes = PROGRAM_SIZES if options.size_bytes is None else (options.size_bytes,)
         programs = runnable_programs(topology, best, sizes, started_s + budget_s / 2)
-    gap = best.cost.time_per_byte / bound.value - 1
     document = {
-        "fabric": _fabric(fabric),
+        "fabric": {
+            "spec": topology.spec,
+            "source": fabric.source,
+            "nodes": topology.compute_count,
+            "switches": topology.switch_count,
+            "links": len(topology.links),
+            "bandwidth_unit": topology.bandwidth_unit,
+            "id": topology.id,
+            "emulated": fabric.is_emulated,
+            "skipped": list(fabric.skipped),
+        },
         "collective": ALLREDUCE.name.value,
         "bound": {
             "time_per_byte": str(bound.value),
@@ -142,8 +156,20 @@ def roofline(
         "in_network": in_network,
         "in_network_runs_by": None if in_network is None else in_network_note(topology),
         "programs": [program.document() for program in programs],
-        "schedules": {name: _costs(schedule, bound.value) for name, schedule in schedules.items()},
-        "best": {"method": best.schedule.method, "gap": str(gap), "id": best.schedule.id},
+        "schedules": {
+            name: {
+                "time_per_byte": str(each.cost.time_per_byte),
+                "algbw": float(1 / each.cost.time_per_byte),
+                "of_bound": float(bound.value / each.cost.time_per_byte),
+                "steps": each.cost.steps,
+            }
+            for name, each in schedules.items()
+        },
+        "best": {
+            "method": best.schedule.method,
+            "gap": str(best.cost.time_per_byte / bound.value - 1),
+            "id": best.schedule.id,
+        },
         "chosen_by": "bandwidth" if options.size_bytes is None else "time",
         "library": baselines[0] if baselines else None,
         "baselines": baselines,
@@ -155,30 +181,6 @@ def roofline(
         **assumption_facts(topology),
     }
     return document, best
-
-
-def _library_of(fabric: DiscoveredFabric) -> LibraryName | None:
-    """Return the library of the tool that described the fabric; None if that says nothing, or the network does."""
-    if has_gpus(fabric.topology) or not fabric.has_accelerators:
-        return None
-    tools: dict[str, LibraryName] = {"nvidia-smi": "NCCL", "rocm-smi": "RCCL"}
-    return tools.get(fabric.source.partition(" ")[0])
-
-
-def _baseline(
-    algorithm: LibraryAlgorithm, topology: Topology, bound: Bound, in_network: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return an algorithm of the library as a part of the bound that counts for it: NVLS adds in switches."""
-    acts = in_network is not None and algorithm.name in IN_SWITCH
-    least = Fraction(in_network["time_per_byte"]) if in_network is not None and acts else bound.value
-    algbw = algorithm.bytes_per_s / float(unit_bytes_per_s(topology))
-    return {
-        **algorithm.document(),
-        "method": algorithm.method,
-        "algbw": algbw,
-        "of_bound": algbw * float(least),
-        "bound": "in_network" if acts else "ranks",
-    }
 
 
 def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram]) -> list[str]:
@@ -201,56 +203,44 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram])
 
 def roofline_table(document: Mapping[str, Any]) -> Table:
     """Return the screen: the fabric, the proven bound, and each schedule as a part of it."""
-    fabric, bound = document["fabric"], document["bound"]
-    table = facts_table(f"{document['collective']} on {fabric['spec']}")
-    table.add_row("fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}")
-    table.add_row(bound_label(bound["certificate"]), _algbw(bound["time_per_byte"], fabric["bandwidth_unit"]))
+    return facts_table(f"{document['collective']} on {document['fabric']['spec']}", _rows(document))
+
+
+def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    fabric, bound, library = document["fabric"], document["bound"], document["library"]
+    schedules, unit = document["schedules"], fabric["bandwidth_unit"]
+
+    def algbw(time_per_byte: str) -> str:
+        return algbw_text(Fraction(time_per_byte), unit)
+
+    yield "fabric", f"{fabric['nodes']} ranks, {fabric['switches']} switches; {fabric['source']}"
+    yield bound_label(bound["certificate"]), algbw(bound["time_per_byte"])
     if document["expected"] is not None:
-        table.add_row(
-            "expected of the library", _algbw(document["expected"]["time_per_byte"], fabric["bandwidth_unit"])
-        )
+        yield "expected of the library", algbw(document["expected"]["time_per_byte"])
     if document["in_network"] is not None:
-        acting = document["in_network"]["time_per_byte"]
-        table.add_row("with switches that add", _algbw(acting, fabric["bandwidth_unit"]))
-        table.add_row("run by", document["in_network_runs_by"])
-    for name, costs in document["schedules"].items():
-        if document["library"] is None or name != document["library"]["method"] or len(document["schedules"]) == 1:
-            part = f"{costs['of_bound']:.0%} of the bound"
-            table.add_row(
-                f"this schedule ({name})", f"{_algbw(costs['time_per_byte'], fabric['bandwidth_unit'])}, {part}"
-            )
-    if (library := document["library"]) is not None:
+        yield "with switches that add", algbw(document["in_network"]["time_per_byte"])
+        yield "run by", document["in_network_runs_by"]
+    for name, costs in schedules.items():
+        if library is None or name != library["method"] or len(schedules) == 1:
+            yield f"this schedule ({name})", f"{algbw(costs['time_per_byte'])}, {costs['of_bound']:.0%} of the bound"
+    if library is not None:
         which = " with switches" if library["bound"] == "in_network" else ""
-        rate = _algbw(str(Fraction(1 / library["algbw"])), fabric["bandwidth_unit"])
-        table.add_row(baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}")
-    for name, text in program_rows(document["programs"], bound["algbw"]):
-        table.add_row(name, text)
+        rate = algbw(str(Fraction(1 / library["algbw"])))
+        yield baseline_label(library), f"{rate}, {library['of_bound']:.0%} of the bound{which}"
+    yield from program_rows(document["programs"], bound["algbw"])
     for row in document["results"]:
-        table.add_row(f"measured at {_about(row['size_bytes'])}", _measured_text(row))
+        # What ran is a little larger than the size that was asked for, so that its chunks are whole elements
+        about = max((size for size in SIZES if size <= row["size_bytes"]), default=row["size_bytes"])
+        times = []
+        for name, time_us in row["times_us"].items():
+            of_links = "" if row["bound_us"] is None else f" ({row['bound_us'] / time_us:.0%} of what the links allow)"
+            times.append(f"{name} {seconds_text(time_us / 1e6)}{of_links}")
+        yield f"measured at {format_size(about)}", ", ".join(times)
     if document["calibration"] is not None:
-        table.add_row("links", f"{document['calibration']['link_mbps']:g} Mbit/s each, as calibrated")
+        yield "links", f"{document['calibration']['link_mbps']:g} Mbit/s each, as calibrated"
     if document["not_measured"]:
-        table.add_row("not measured", document["not_measured"])
-    for name, text in assumption_rows(document):
-        table.add_row(name, text)
-    return table
-
-
-def _algbw(time_per_byte: str, unit: str) -> str:
-    return algbw_text(Fraction(time_per_byte), unit)
-
-
-def _about(size_bytes: int) -> str:
-    """Return the size that was asked for: what ran is a little larger, so that its chunks are whole elements."""
-    return format_size(max((size for size in SIZES if size <= size_bytes), default=size_bytes))
-
-
-def _measured_text(row: Mapping[str, Any]) -> str:
-    parts = []
-    for name, time_us in row["times_us"].items():
-        of_bound = "" if row["bound_us"] is None else f" ({row['bound_us'] / time_us:.0%} of what the links allow)"
-        parts.append(f"{name} {seconds_text(time_us / 1e6)}{of_bound}")
-    return ", ".join(parts)
+        yield "not measured", document["not_measured"]
+    yield from assumption_rows(document)
 
 
 def synthesized_allreduce(topology: Topology, method: str, options: Options = _BY_BANDWIDTH) -> VerifiedSchedule:
@@ -282,28 +272,3 @@ def _measured(
 def _calibration(measured: Sequence[MeasuredContest]) -> dict[str, Any] | None:
     rate = measured[0].measurement.environment.get("link_mbps") if measured else None
     return None if rate is None else {"link_mbps": float(str(rate))}
-
-
-def _costs(schedule: VerifiedSchedule, bound: Any) -> dict[str, Any]:
-    cost = schedule.cost
-    return {
-        "time_per_byte": str(cost.time_per_byte),
-        "algbw": float(1 / cost.time_per_byte),
-        "of_bound": float(bound / cost.time_per_byte),
-        "steps": cost.steps,
-    }
-
-
-def _fabric(fabric: DiscoveredFabric) -> dict[str, Any]:
-    topology = fabric.topology
-    return {
-        "spec": topology.spec,
-        "source": fabric.source,
-        "nodes": topology.compute_count,
-        "switches": topology.switch_count,
-        "links": len(topology.links),
-        "bandwidth_unit": topology.bandwidth_unit,
-        "id": topology.id,
-        "emulated": fabric.is_emulated,
-        "skipped": list(fabric.skipped),
-    }
