@@ -119,7 +119,13 @@ class ForestSearch:
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng([self.seed, 7])
-        self._features = encoded(self.points)
+        columns: list[Floats] = []  # one for each number, one for each of several names
+        for axis in axes_of(self.points):
+            if axis.is_named:
+                columns += [np.asarray(axis.values == value, dtype=float) for value in np.unique(axis.values)]
+            else:
+                columns.append(np.nan_to_num(axis.values, nan=-1.0))
+        self._features = np.array(columns).T if columns else np.zeros((len(self.points), 1))
         self._order = [int(number) for number in self._random.permutation(len(self.points))]
 
     def ask(self) -> tuple[Candidate, int | None] | None:
@@ -184,17 +190,6 @@ class HalvingSearch:
                 yield from ((candidate, repeats) for candidate in bracket)
                 bracket.sort(key=lambda candidate: -self._values[candidate])
                 bracket = bracket[: max(len(bracket) // 2, 1)]
-
-
-def encoded(points: Sequence[Candidate]) -> Floats:
-    """Return a row of numbers for each point: a column for each number, one for each of several names."""
-    columns: list[Floats] = []
-    for axis in axes_of(points):
-        if axis.is_named:
-            columns += [np.asarray(axis.values == value, dtype=float) for value in np.unique(axis.values)]
-        else:
-            columns.append(np.nan_to_num(axis.values, nan=-1.0))
-    return np.array(columns).T if columns else np.zeros((len(points), 1))
 
 
 def mean_gain(record: CompleteTrial) -> float:
@@ -277,14 +272,19 @@ class ReplayedCampaign:
 
     def _trial(self, number: int, repeats: int | None) -> CompleteTrial:
         """Measure configuration `number` as the next trial, so often if `repeats` says so."""
-        trials, thrifty = len(self.tried), self.options.thrifty
+        trials, thrifty, most = len(self.tried), self.options.thrifty, self.options.repeats
         if not thrifty or self._controls.is_due(trials):
-            control = self._measure(self.task.library_s[None, :], self._control_repeats)[0]
-            times = {LIBRARY: tuple(map(tuple, control.tolist()))}
+            first = max(self._controls.repeats, 1 if self.tried else contests.FIRST_CONTROL)
+            control = self._measure(self.task.library_s[None, :], min(first, most) if thrifty else most)[0]
             if not thrifty:
                 self._controls = contests.Controls()
-            self._controls.add(times, trials)
-        own = self._raced(number) if thrifty and repeats is None else self._all_repeats(number, repeats)
+            self._controls.add({LIBRARY: tuple(map(tuple, control.tolist()))}, trials)
+        if thrifty and repeats is None:
+            own = self._raced(number)
+        else:
+            own = [
+                tuple(each) for each in self._measure(self.task.times_s[number][None, :], repeats or most)[0].tolist()
+            ]
         self.launches += 1
         baseline = self._controls.times_s[LIBRARY]
         sizes = tuple(
@@ -305,16 +305,6 @@ class ReplayedCampaign:
         self.spent_s.append(self.seconds)
         candidate = self.task.candidates[number]
         return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
-
-    @property
-    def _control_repeats(self) -> int:
-        if not self.options.thrifty:
-            return self.options.repeats
-        return min(max(self._controls.repeats, 1 if self.tried else contests.FIRST_CONTROL), self.options.repeats)
-
-    def _all_repeats(self, number: int, repeats: int | None) -> list[tuple[float, ...]]:
-        measured = self._measure(self.task.times_s[number][None, :], repeats or self.options.repeats)[0]
-        return [tuple(times) for times in measured.tolist()]
 
     def _raced(self, number: int) -> list[tuple[float, ...]]:
         """Measure once at every size, and on where the first time is not clearly behind the best so far."""

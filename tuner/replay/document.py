@@ -17,7 +17,6 @@ from chorale.tuner.replay.campaign import Noise, ReplayedCampaign, ReplayOptions
 from chorale.tuner.replay.files import read_records
 from chorale.tuner.replay.tasks import GridTask, named_tasks, replay_tasks
 from chorale.tuner.search.size_model import Prior, nearest_sizes
-from chorale.tuner.statistics.contest import SizeVerdict
 
 
 def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
@@ -38,74 +37,40 @@ def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
 GOAL, WRONG = 1.05, 1.05
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What one seed came to; shares are of the entries of the table.
+def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> dict[str, float]:
+    """Return what one campaign on `task` comes to; shares are of the entries of the table.
 
     trials_mean, trials_all: until the mean over the sizes, and every size, is within 5 %; one more than all if never
     seconds, full_seconds: until the mean is, thriftily and measuring all of every trial
     final_seconds: of the comparisons at the end
-    covered: share of intervals that hold the true ratio
+    coverage: share of intervals that hold the true ratio
     """
-
-    trials_mean: float
-    trials_all: float
-    seconds: float
-    full_seconds: float
-    final_seconds: float
-    wrong: float
-    undecided: float
-    false_wins: float
-    covered: float
-
-
-def replay(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> Replay:
-    """Return what one campaign on `task` comes to."""
     campaign = ReplayedCampaign(task, options, seed, prior)
     campaign.search()
     searched_s = campaign.seconds
-    means = [mean_behind(behind) <= GOAL for behind in campaign.behind]
-    every = [bool(np.all(behind <= GOAL)) for behind in campaign.behind]
+    near = [mean_behind(behind) <= GOAL for behind in campaign.behind]
+    first = [*near, True].index(True)
     full = ReplayedCampaign(task, replace(options, thrifty=False), seed)
     full.search(until=GOAL)
-    verdicts = campaign.verdicts()
-    wrong, undecided, false_wins, covered = _judged(campaign, verdicts).mean(axis=1)
-    return Replay(
-        _first(means) + 1.0,
-        _first(every) + 1.0,
-        campaign.spent_s[min(_first(means), len(means) - 1)],
-        full.seconds,
-        campaign.seconds - searched_s,
-        float(wrong),
-        float(undecided),
-        float(false_wins),
-        float(covered),
-    )
-
-
-def _first(reached: Sequence[bool]) -> int:
-    """Return the first number at which it holds, the length if it never does."""
-    return next((number for number, holds in enumerate(reached) if holds), len(reached))
-
-
-def _judged(campaign: ReplayedCampaign, verdicts: Sequence[SizeVerdict]) -> np.ndarray:
-    """Return whether each entry is wrong, is undecided, is a false win, and has an interval that holds the truth."""
-    task = campaign.task
     judged = []
-    for index, verdict in enumerate(verdicts):
+    for index, verdict in enumerate(campaign.verdicts()):
         library_s = task.library_s[index]
         best_s = min(library_s, task.times_s[campaign.tried, index].min())
         runs_s = library_s if verdict.name is None else task.times_s[int(verdict.name), index]
         truth = library_s / task.times_s[int(verdict.leader), index]
-        judged.append(
-            (
-                verdict.is_decided and runs_s > WRONG * best_s,
-                not verdict.is_decided,
-                verdict.name is not None and runs_s >= library_s,
-                verdict.speedup_low <= truth <= verdict.speedup_high,
-            )
-        )
-    return np.array(judged, dtype=float).T
+        wrong = verdict.is_decided and runs_s > WRONG * best_s
+        false_win = verdict.name is not None and runs_s >= library_s
+        covered = verdict.speedup_low <= truth <= verdict.speedup_high
+        judged.append((wrong, not verdict.is_decided, false_win, covered))
+    shares = np.array(judged, dtype=float).mean(axis=0).tolist()
+    return {
+        "trials_mean": first + 1.0,
+        "trials_all": [*(bool(np.all(behind <= GOAL)) for behind in campaign.behind), True].index(True) + 1.0,
+        "seconds": campaign.spent_s[min(first, len(near) - 1)],
+        "full_seconds": full.seconds,
+        "final_seconds": campaign.seconds - searched_s,
+        **dict(zip(("wrong_entries", "undecided", "false_wins", "coverage"), shares, strict=True)),
+    }
 
 
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
@@ -144,7 +109,8 @@ def replay_document(request: ReplayRequest, begin: Callable[[str], None] = lambd
 
 def task_row(task: GridTask, options: ReplayOptions, seeds: int, prior: Prior | None = None) -> dict[str, Any]:
     """Return the row of a task, means over `seeds` campaigns."""
-    replays = [replay(task, options, seed, prior) for seed in range(seeds)]
+    replays = [replayed(task, options, seed, prior) for seed in range(seeds)]
+    mean = {key: float(np.mean([each[key] for each in replays])) for key in replays[0]}
     return {
         "task": task.name,
         "candidates": len(task.candidates),
@@ -152,17 +118,13 @@ def task_row(task: GridTask, options: ReplayOptions, seeds: int, prior: Prior | 
         "trials": options.trials,
         "prior": prior is not None,
         "unchecked": task.unchecked,
-        "trials_to_5pct_mean": _mean(replays, "trials_mean"),
-        "trials_to_5pct_all": _mean(replays, "trials_all"),
-        "seconds_ratio": _mean(replays, "seconds") / _mean(replays, "full_seconds"),
-        "seconds_to_5pct_mean": _mean(replays, "seconds"),
-        "final_seconds": _mean(replays, "final_seconds"),
-        "wrong_entries": _mean(replays, "wrong"),
-        "undecided": _mean(replays, "undecided"),
-        "false_wins": _mean(replays, "false_wins"),
-        "coverage": None if options.noise.kind == "none" else _mean(replays, "covered"),
+        "trials_to_5pct_mean": mean["trials_mean"],
+        "trials_to_5pct_all": mean["trials_all"],
+        "seconds_ratio": mean["seconds"] / mean["full_seconds"],
+        "seconds_to_5pct_mean": mean["seconds"],
+        "final_seconds": mean["final_seconds"],
+        "wrong_entries": mean["wrong_entries"],
+        "undecided": mean["undecided"],
+        "false_wins": mean["false_wins"],
+        "coverage": None if options.noise.kind == "none" else mean["coverage"],
     }
-
-
-def _mean(replays: Sequence[Replay], key: str) -> float:
-    return float(np.mean([getattr(one, key) for one in replays]))

@@ -21,25 +21,21 @@ def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
 
     InvalidInput for what cannot be read, and for files without a run.
     """
-    return tuple(run for path in paths for file in _files(path) for run in _runs(file))
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(
-        file for file in path.iterdir() if file.is_file() and file.suffix in (".txt", ".log", ".csv", ".out", ".json")
-    )
-
-
-def _runs(path: Path) -> Sequence[RecordedRun]:
-    try:
-        text = path.read_text(errors="replace")
-    except OSError as error:
-        raise InvalidInput("a record must be readable", f"{path}: {error.strerror}", "name another file") from error
-    if path.suffix == ".csv" and "fabric" in text.partition("\n")[0]:
-        return read_runs(text)
-    return log_runs(text, path.stem, path.resolve().parent.name)
+    kinds = (".txt", ".log", ".csv", ".out", ".json")
+    runs: list[RecordedRun] = []
+    for path in paths:
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in kinds)
+        for file in files:
+            try:
+                text = file.read_text(errors="replace")
+            except OSError as error:
+                value = f"{file}: {error.strerror}"
+                raise InvalidInput("a record must be readable", value, "name another file") from error
+            is_table = file.suffix == ".csv" and "fabric" in text.partition("\n")[0]
+            runs += read_runs(text) if is_table else log_runs(text, file.stem, file.resolve().parent.name)
+    return tuple(runs)
 
 
 def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:

@@ -78,61 +78,42 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
     A collective on a fabric is a task if at least two configurations were measured beside the library. Runs with wrong
     results and runs that were none, see `chorale.runners.recorded.table`, do not count. InvalidInput without tasks.
     """
-    tasks = [
-        task
-        for fabric in table.fabrics
-        for collective in table.collectives(fabric)
-        if (task := _task(table, fabric, collective)) is not None
-    ]
+    tasks = []
+    for fabric in table.fabrics:
+        for collective in table.collectives(fabric):
+            placed = [_placed(table, fabric, collective, in_place) for in_place in (True, False)]
+            found = [task for task in placed if task is not None]
+            tasks += [max(found, key=lambda task: task.times_s.size)] if found else []
     if not tasks:
         rule = "a record must have two configurations or more of a collective on a fabric beside those of the library"
         raise InvalidInput(rule, ", ".join(table.fabrics) or "no runs", "give more files, the library's own among them")
     return tasks
 
 
-def _task(table: RecordedTable, fabric: str, collective: str) -> GridTask | None:
-    by_placement = [_placed(table, fabric, collective, in_place) for in_place in (True, False)]
-    tasks = [task for task in by_placement if task is not None]
-    return max(tasks, key=lambda task: task.times_s.size) if tasks else None
-
-
 def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
+    """Return the task of what ran in place, or else not, at the sizes at which most configurations and the library
+    ran their schedule and were right."""
+
+    def usable(one: RecordedConfiguration) -> set[int]:
+        sizes = (size for size in table.sizes_bytes(one) if size <= LARGEST_BYTES)
+        return {size for size in sizes if not table.fell_back(one, size) and table.is_correct(one, size)}
+
     programs = [one for one in table.configurations(fabric, collective) if one.in_place == in_place]
     libraries = [one for one in table.libraries(fabric, collective) if one.in_place == in_place]
-    measured = {one: _usable(table, one) for one in (*programs, *libraries)}
-    library_sizes = set().union(*(measured[one] for one in libraries)) if libraries else set()
-    sizes = _sizes([measured[one] for one in programs], library_sizes)
-    complete = [one for one in programs if sizes and set(sizes) <= set(measured[one])]
+    measured = {one: usable(one) for one in (*programs, *libraries)}
+    counts = Counter(size for one in programs for size in measured[one])
+    usual = max(counts.values(), default=0)
+    of_library = set().union(*(measured[one] for one in libraries))
+    sizes = tuple(sorted(size for size in of_library if counts[size] >= MIN_SHARE * usual > 0))
+    complete = [one for one in programs if sizes and set(sizes) <= measured[one]]
     if len(complete) < 2:
         return None
-    library = [min(_fastest(table, one, size) for one in libraries if size in measured[one]) for size in sizes]
-    times = [[_fastest(table, one, size) for size in sizes] for one in complete]
-    name = f"{collective} {fabric}"
-    unchecked = _unchecked(table, [*complete, *libraries], sizes)
-    candidates = tuple(candidates_of(complete))
+    library = [min(min(table.times_s(one, size)) for one in libraries if size in measured[one]) for size in sizes]
+    times = [[min(table.times_s(one, size)) for size in sizes] for one in complete]
+    runs = [(one, size) for one in (*complete, *libraries) for size in sizes if size in table.sizes_bytes(one)]
+    unchecked = 1.0 - sum(table.is_checked(one, size) for one, size in runs) / len(runs)
+    candidates, name = tuple(candidates_of(complete)), f"{collective} {fabric}"
     return GridTask(name, collective, candidates, sizes, np.array(times), np.array(library), unchecked)
-
-
-def _unchecked(table: RecordedTable, runs: Sequence[RecordedConfiguration], sizes: Sequence[int]) -> float:
-    checked = [table.is_checked(one, size) for one in runs for size in sizes if size in table.sizes_bytes(one)]
-    return 1.0 - sum(checked) / len(checked)
-
-
-def _usable(table: RecordedTable, one: RecordedConfiguration) -> frozenset[int]:
-    """Return the sizes at which a configuration ran its schedule and was right."""
-    sizes = (size for size in table.sizes_bytes(one) if size <= LARGEST_BYTES)
-    return frozenset(size for size in sizes if not table.fell_back(one, size) and table.is_correct(one, size))
-
-
-def _sizes(measured: Sequence[frozenset[int]], library: set[int]) -> tuple[int, ...]:
-    """Return the sizes at which most configurations and the library were measured; those with few do not count."""
-    counts = Counter(size for sizes in measured for size in sizes)
-    usual = max(counts.values(), default=0)
-    return tuple(sorted(size for size in library if counts[size] >= MIN_SHARE * usual > 0))
-
-
-def _fastest(table: RecordedTable, one: RecordedConfiguration, size_bytes: int) -> float:
-    return min(table.times_s(one, size_bytes))
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:

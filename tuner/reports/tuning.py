@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from rich.table import Table
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tables import seconds_text
-from chorale.tuner.statistics.contest import SizeVerdict
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials import tuning_table as tables
 from chorale.tuner.trials.records import CompleteTrial, TrialRecord
@@ -33,10 +31,10 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
         "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
         "answer": [_range_row(item) for item in tables.table_ranges(tuning_table_of(report))],
-        "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
+        "pareto": _pareto_rows(report),
         "refused": [_refused_row(item) for item in regressions_of(report)],
         "deterministic": bool(report.launch.campaign.get("deterministic", False)),
-        "within_5_percent": None if (soon := approach(report.trials)) is None else asdict(soon),
+        "within_5_percent": approach(report.trials),
         "overhead": {key: value for key, value in report.overhead.items() if key != "priors"},
         "prior": list(report.overhead.get("priors", [])),
         "seconds": round(report.seconds, 3),
@@ -47,20 +45,11 @@ def tune_table(report: TuneReport) -> Table:
     """Return the best schedule per size, with its speed-up over the fastest baseline of the same run."""
     campaign = report.launch.campaign
     baselines = " or ".join(campaign["baselines"])
-    title = (
-        f"{campaign['name']}: {campaign['collective']} on {campaign['topology']}, {campaign['runner']['kind']} runner"
-    )
-    table = Table(title=title, title_justify="left")
-    table.add_column("size", justify="right")
-    table.add_column("best")
-    for heading in (
-        "median",
-        f"{baselines}",
-        "speed-up",
-        *(() if report.limit is None else ("at most", "of limit")),
-        "registered",
-    ):
-        table.add_column(heading, justify="right")
+    name, runner = f"{campaign['name']}: {campaign['collective']}", f"{campaign['runner']['kind']} runner"
+    table = Table(title=f"{name} on {campaign['topology']}, {runner}", title_justify="left")
+    limited = () if report.limit is None else ("at most", "of limit")
+    for heading in ("size", "best", "median", baselines, "speed-up", *limited, "registered"):
+        table.add_column(heading, justify="left" if heading == "best" else "right")
     for choice in tuning_table_of(report):
         version = report.versions.get(choice.size_bytes)
         facts = _limit_facts(report, choice)
@@ -105,16 +94,14 @@ def undecided_lines(report: TuneReport) -> Iterator[str]:
     """Yield a line for each size at which the comparison did not decide, and what deciding it would take."""
     for choice in tuning_table_of(report):
         verdict = choice.verdict
-        if verdict is not None and not verdict.is_decided:
-            runs = "the program that is proved to be faster than the baseline" if choice.trial else choice.baseline
-            yield f"{format_size(choice.size_bytes)} is undecided {_what_decides(verdict)}; until then {runs}"
-
-
-def _what_decides(verdict: SizeVerdict) -> str:
-    if not verdict.has_interval:
-        return "after one launch, which does not say how much times vary: `final.launches` must be 2 or more"
-    more = f"{verdict.more_launches} more, {verdict.more_seconds:.3g} s"
-    return f"after {verdict.launches} launches: about {more}, would decide"
+        if verdict is None or verdict.is_decided:
+            continue
+        runs = "the program that is proved to be faster than the baseline" if choice.trial else choice.baseline
+        what = "after one launch, which does not say how much times vary: `final.launches` must be 2 or more"
+        if verdict.has_interval:
+            more = f"{verdict.more_launches} more, {verdict.more_seconds:.3g} s"
+            what = f"after {verdict.launches} launches: about {more}, would decide"
+        yield f"{format_size(choice.size_bytes)} is undecided {what}; until then {runs}"
 
 
 def refused_table(report: TuneReport) -> Table | None:
@@ -148,8 +135,8 @@ def approach_line(report: TuneReport) -> str:
     soon = approach(report.trials)
     if soon is None:
         return ""
-    trials = "1 trial" if soon.trials == 1 else f"{soon.trials} trials"
-    return f"within {100 * NEAR:g} % of the best of all trials after {trials}, {soon.seconds:.3g} s"
+    trials = "1 trial" if soon["trials"] == 1 else f"{soon['trials']} trials"
+    return f"within {100 * NEAR:g} % of the best of all trials after {trials}, {soon['seconds']:.3g} s"
 
 
 def prior_lines(report: TuneReport) -> Iterator[str]:
@@ -182,22 +169,23 @@ def tuning_table_of(report: TuneReport) -> list[tables.TableEntry]:
     return tables.tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
 
 
-def pareto_front(report: TuneReport) -> list[CompleteTrial]:
+def _pareto_rows(report: TuneReport) -> list[dict[str, Any]]:
     """Return the trials that no other beats in both objectives, the fastest first; none with one objective."""
     second = report.launch.campaign["second_objective"]
     if second == "none":
         return []
+    rows: list[dict[str, Any]] = []
     trials = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
-    front: list[CompleteTrial] = []
     for trial in sorted(trials, key=lambda trial: (-trial.speedup, getattr(trial, second), trial.number)):
-        if not front or getattr(trial, second) < getattr(front[-1], second):
-            front.append(trial)
-    return front
+        if not rows or getattr(trial, second) < rows[-1][second]:
+            values = {"speedup": trial.speedup, second: getattr(trial, second)}
+            rows.append({"parameters": trial.candidate.parameters, **values})
+    return rows
 
 
 def _best_row(report: TuneReport, choice: tables.TableEntry) -> dict[str, Any]:
     trial, result = choice.trial, choice.result
-    return {
+    row = {
         "size_bytes": choice.size_bytes,
         "parameters": trial.candidate.parameters if trial else None,
         "baseline": choice.baseline,
@@ -209,15 +197,10 @@ def _best_row(report: TuneReport, choice: tables.TableEntry) -> dict[str, Any]:
         **({"nodes": trial.environment["nodes"]} if trial and trial.environment.get("nodes") else {}),
         "registered_version": report.versions.get(choice.size_bytes),
         **_limit_facts(report, choice),
-        **_verdict_fields(choice.verdict),
     }
-
-
-def _verdict_fields(verdict: SizeVerdict | None) -> dict[str, Any]:
-    """Return how sure an entry is; nothing where programs were not compared at the end."""
-    if verdict is None:
-        return {}
-    return {
+    if (verdict := choice.verdict) is None:  # programs were not compared at the end
+        return row
+    return row | {
         "decision": verdict.decision,
         "confidence": verdict.confidence,
         "leader_speedup": [verdict.speedup_low, verdict.speedup, verdict.speedup_high],
@@ -256,28 +239,20 @@ def _refused_row(one: tables.Regression) -> dict[str, Any]:
     }
 
 
-def _pareto_row(report: TuneReport, trial: CompleteTrial) -> dict[str, Any]:
-    second = report.launch.campaign["second_objective"]
-    return {"parameters": trial.candidate.parameters, "speedup": trial.speedup, second: getattr(trial, second)}
-
-
 NEAR = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Approach:
-    """Trials and seconds until what was known was, in the mean over sizes, within `NEAR` of the best of all trials."""
-
-    trials: int
-    seconds: float
-
-
-def approach(trials: Sequence[TrialRecord]) -> Approach | None:
-    """Return how soon a search was near its best, None if nothing was measured.
+def approach(trials: Sequence[TrialRecord]) -> dict[str, Any] | None:
+    """Return the trials and the seconds until what was known was, in the mean over sizes, within `NEAR` of the best of
+    all trials; None if nothing was measured.
 
     By the trials' own results: the baselines are known from the start, and the best of each size counts. Seconds are
     those in which a trial was under way, so that pauses of a resumed launch do not count.
     """
+
+    def end(trial: TrialRecord) -> float:
+        return trial.started_unix_s + trial.seconds
+
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
     if not complete:
         return None
@@ -285,13 +260,9 @@ def approach(trials: Sequence[TrialRecord]) -> Approach | None:
     gains = np.array([[max(math.log(size.speedup), 0.0) for size in trial.sizes] for trial in complete])
     best = np.average(np.maximum.accumulate(gains), axis=1, weights=weights)
     first = complete[int(np.argmax(best >= best[-1] - math.log1p(NEAR)))]
-    before = [trial for trial in trials if _end(trial) <= _end(first)]
+    before = [trial for trial in trials if end(trial) <= end(first)]
     busy, until = 0.0, -math.inf
     for trial in sorted(before, key=lambda trial: trial.started_unix_s):
-        busy += max(0.0, _end(trial) - max(until, trial.started_unix_s))
-        until = max(until, _end(trial))
-    return Approach(len(before), busy)
-
-
-def _end(trial: TrialRecord) -> float:
-    return trial.started_unix_s + trial.seconds
+        busy += max(0.0, end(trial) - max(until, trial.started_unix_s))
+        until = max(until, end(trial))
+    return {"trials": len(before), "seconds": busy}
