@@ -9,7 +9,6 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -53,7 +52,6 @@ def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> N
     The same rows give the same bytes. Raises InvalidInput for another extension.
     """
     figure = Figure(figsize=(8, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.set_title(title)
     for index, (name, rows) in enumerate(series.items()):
@@ -87,7 +85,6 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """
     figure = Figure(figsize=(8, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     query = findings.query
     kind = "bidirectional, " if query.bidirectional else ""
@@ -137,7 +134,6 @@ def plot_training(panels: Mapping[str, IterationRows], path: Path) -> None:
     """
     bars = sum(map(len, panels.values()))
     figure = Figure(figsize=(9, 1 + 0.55 * bars + 0.9 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
     heights = [len(rows) + 1 for rows in panels.values()]
     all_axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):

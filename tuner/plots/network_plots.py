@@ -11,7 +11,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import Normalize
@@ -316,7 +315,6 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     columns = _columns(count, width, height + _AROUND_IN)
     rows = -(-count // columns)
     figure = Figure(figsize=(columns * width, rows * (height + _AROUND_IN) + 1.5), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(f"{schedule.collective.name.value} {schedule.method} on {schedule.topology.spec}", fontsize=13)
     all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in all_axes[count:]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.base import ExecutionTrace
 from chorale.runners.api.units import format_size
-from chorale.runners.measurement.critical_path import CriticalPath, PathSegment
+from chorale.runners.measurement.critical_path import CriticalPath
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.synth.programs.explanation import Explanation, Position
 from chorale.synth.programs.plain_execution import logical_times
@@ -33,6 +32,38 @@ _BINS = 400
 _COLOURS = {True: "#ea580c", False: "#2563eb"}
 _MEANING = {True: "receiver adds it", False: "receiver stores it"}
 _BAND_COLOURS = ("#f1f5f9", "white")
+_NEVER = "#cbd5e1"
+Painted = TypeVar("Painted", Patch, PolyCollection)
+_KIND_COLOURS = {
+    "sends": "#2563eb",
+    "receives": "#16a34a",
+    "receives and sends": "#0891b2",
+    "works on memory": "#9333ea",
+}
+
+
+def _boxes(axes: Any, left: Any, right: Any, row: Any, colour: str | None, **style: Any) -> None:
+    """Draw a box from each of `left` to each of `right` in its row; hatched without a colour, for what never happens.
+
+    Boxes of one colour are one object of matplotlib, which takes milliseconds for each.
+    """
+    low = np.asarray(row) + 0.14
+    corners = np.stack([left, low, right, low, right, low + 0.72, left, low + 0.72], axis=1).reshape(-1, 4, 2)
+    axes.add_collection(_fill(PolyCollection(list(corners), zorder=3, **style), colour))
+
+
+def _fill(patch: Painted, colour: str | None) -> Painted:
+    """Paint `patch`: in one colour, or hatched where its instruction is never done."""
+    patch.set_facecolor(colour or "white")
+    if colour is None:
+        patch.set_edgecolor(_NEVER)
+        patch.set_hatch("///")
+    return patch
+
+
+def _name_ranks(axes: Any, places: Any, ranks: Iterable[int], fontsize: int = 8) -> None:
+    axes.set_yticks(places, [f"rank {rank}" for rank in ranks], fontsize=fontsize)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def lanes_of(trace: ProgramTrace) -> NDArray[np.int64]:
@@ -40,46 +71,19 @@ def lanes_of(trace: ProgramTrace) -> NDArray[np.int64]:
     return np.asarray(np.unique(np.stack([trace.src, trace.block], axis=1), axis=0), dtype=np.int64)
 
 
-def draw_timeline(
-    axes: Any, trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
-) -> str:
-    """Draw the messages of `trace` over microseconds; return the label of the colour scale, empty if none is needed.
-
-    Up to `MAX_LANES` sending blocks each get a lane, labelled with where they send; else each rank gets one row.
-    `unit_bytes_per_s`: of bandwidth 1.
-    """
-    axes.set_xlim(0, max(trace.end_s * 1e6, 1e-9))
-    axes.set_xlabel("us")
-    axes.spines[["top", "right"]].set_visible(False)
-    lanes = lanes_of(trace)
-    if len(lanes) <= MAX_LANES:
-        draw_lanes(axes, trace, lanes)
-        return ""
-    used = _used_bandwidth(trace, topology, unit_bytes_per_s, chunk_bytes)
-    shape = (0, trace.end_s * 1e6, len(used), 0)
-    axes.imshow(used, aspect="auto", extent=shape, vmin=0, vmax=1, cmap="viridis", interpolation="none")
-    stride = -(-len(used) // 32)
-    ranks = np.arange(0, len(used), stride)
-    axes.set_yticks(ranks + 0.5, [f"rank {rank}" for rank in ranks.tolist()], fontsize=7)
-    return "part of a rank's outgoing bandwidth in use"
-
-
 def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None:
     """Draw the messages of `trace` over microseconds, each in the lane of its block; `lanes` as of `lanes_of`."""
-    key = lanes[:, 0] * (lanes[:, 1].max(initial=0) + 1) + lanes[:, 1]
-    lane = np.searchsorted(key, trace.src * (lanes[:, 1].max(initial=0) + 1) + trace.block)
+    most = lanes[:, 1].max(initial=0) + 1
+    lane = np.searchsorted(lanes[:, 0] * most + lanes[:, 1], trace.src * most + trace.block)
     for adds, colour in _COLOURS.items():
         rows = np.flatnonzero(trace.adds == adds)
-        low, start, left = lane[rows] + 0.14, trace.start_s[rows] * 1e6, trace.left_s[rows] * 1e6
-        corners = np.stack([start, low, left, low, left, low + 0.72, start, low + 0.72], axis=1).reshape(-1, 4, 2)
-        axes.add_collection(
-            PolyCollection(list(corners), facecolors=colour, edgecolors="white", linewidths=0.4, zorder=3)
-        )
+        start, left = trace.start_s[rows] * 1e6, trace.left_s[rows] * 1e6
+        _boxes(axes, start, left, lane[rows], colour, edgecolors="white", linewidths=0.4)
     # Tell ranks apart by shade, and lanes by whom they send to
     ranks, first, count = np.unique(lanes[:, 0], return_index=True, return_counts=True)
     for index, (top, height) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
         axes.axhspan(top, top + height, color=_BAND_COLOURS[index % 2], zorder=0)
-    axes.set_yticks(first + count / 2, [f"rank {rank}" for rank in ranks.tolist()], fontsize=8)
+    _name_ranks(axes, first + count / 2, ranks.tolist())
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(lanes), 0)
     if len(lanes) <= MAX_LANES // 2:
@@ -87,8 +91,7 @@ def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None
         for row, message in enumerate(example.tolist()):
             target = f"to {trace.dst[message]}"
             axes.annotate(target, (1.005, row + 0.5), xycoords=("axes fraction", "data"), fontsize=6, va="center")
-    kinds = np.unique(trace.adds).tolist()
-    handles = [Patch(color=_COLOURS[adds], label=_MEANING[adds]) for adds in kinds]
+    handles = [Patch(color=_COLOURS[adds], label=_MEANING[adds]) for adds in np.unique(trace.adds).tolist()]
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=9)
 
 
@@ -123,24 +126,27 @@ def plot_program(
     lanes = len(lanes_of(trace))
     height = float(np.clip(0.14 * lanes, 4.5, 14)) if lanes <= MAX_LANES else 6.5
     figure = Figure(figsize=(15, height + 1), layout="constrained")
-    FigureCanvasAgg(figure)
     time_us = trace.end_s * 1e6
     figure.suptitle(f"{program.name}: {format_size(size_bytes)} in {time_us:.5g} us (flow model)", fontsize=13)
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
     unit = float(network.unit_bytes_per_s(topology))
-    scale = draw_timeline(left, trace, topology, unit, size_bytes / program.chunks)
-    if scale:
-        figure.colorbar(left.images[0], ax=left, location="bottom", shrink=0.6, aspect=40).set_label(scale)
+    left.set_xlim(0, max(time_us, 1e-9))
+    left.set_xlabel("us")
+    if lanes <= MAX_LANES:  # each sending block has a lane, labelled with where it sends
+        draw_lanes(left, trace, lanes_of(trace))
+    else:  # each rank has a row
+        used = _used_bandwidth(trace, topology, unit, size_bytes / program.chunks)
+        shape = (0, time_us, len(used), 0)
+        image = left.imshow(used, aspect="auto", extent=shape, vmin=0, vmax=1, cmap="viridis", interpolation="none")
+        ranks = np.arange(0, len(used), -(-len(used) // 32))
+        _name_ranks(left, ranks + 0.5, ranks.tolist(), 7)
+        scale = figure.colorbar(image, ax=left, location="bottom", shrink=0.6, aspect=40)
+        scale.set_label("part of a rank's outgoing bandwidth in use")
     links, routes = topology.links, trace.routes
     of_route = np.bincount(trace.route, trace.chunks, minlength=len(routes))
     carried = np.bincount(routes.link_ids, np.repeat(of_route, np.diff(routes.offsets)), minlength=len(links))
     bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class] * unit
-    _draw_heat(
-        figure,
-        right,
-        topology,
-        np.asarray(carried * size_bytes / program.chunks / bandwidth / trace.end_s, dtype=np.float64),
-    )
+    _draw_heat(figure, right, topology, carried * size_bytes / program.chunks / bandwidth / trace.end_s)
     write_figure(figure, path, program.origin or program.name)
 
 
@@ -166,12 +172,7 @@ def _draw_heat(figure: Figure, axes: Any, topology: Topology, busy: NDArray[np.f
     bar.set_label("links: part of the time in use")
 
 
-_CAUSE_COLOURS = {
-    "sends": "#2563eb",
-    "receives": "#16a34a",
-    "works on memory": "#9333ea",
-    "waits for its first byte": "#cbd5e1",
-}
+_WAITS, _WAIT_COLOUR = "waits for its first byte", "#cbd5e1"
 _CRITICAL = "#dc2626"
 
 
@@ -184,7 +185,6 @@ def plot_execution(program: Program, measured: ExecutionTrace, predicted: Progra
     lanes = [(rank, block) for rank, part in enumerate(program.ranks) for block in range(len(part.blocks))]
     panels = 1 if predicted is None else 2
     figure = Figure(figsize=(14, panels * float(np.clip(0.09 * len(lanes), 3.5, 12)) + 1.5), layout="constrained")
-    FigureCanvasAgg(figure)
     above, *below = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
     _draw_measured(above, program, measured, {lane: row for row, lane in enumerate(lanes)})
     above.set_title(f"measured: {measured.time_s * 1e6:.5g} us", loc="left")
@@ -199,42 +199,26 @@ def plot_execution(program: Program, measured: ExecutionTrace, predicted: Progra
 
 
 def _draw_measured(axes: Any, program: Program, trace: ExecutionTrace, lanes: dict[tuple[int, int], int]) -> None:
-    boxes: dict[str, list[list[tuple[float, float]]]] = {name: [] for name in _CAUSE_COLOURS}
-    for name, lane, begin_s, end_s in _boxes(program, trace):
-        low, left, right = lanes[lane] + 0.14, begin_s * 1e6, end_s * 1e6
-        boxes[name].append([(left, low), (right, low), (right, low + 0.72), (left, low + 0.72)])
-    for name, corners in boxes.items():
-        axes.add_collection(PolyCollection(corners, facecolors=_CAUSE_COLOURS[name], linewidths=0, zorder=3))
-    for one in CriticalPath(program, trace).segments():
-        _draw_segment(axes, one, lanes)
-    handles = [Patch(color=colour, label=name) for name, colour in _CAUSE_COLOURS.items()]
-    handles.append(Patch(color=_CRITICAL, label="critical path"))
-    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.06), ncols=5, frameon=False, fontsize=9)
-    first = {rank: min(row for (one, _), row in lanes.items() if one == rank) for rank, _ in lanes}
-    axes.set_yticks(list(first.values()), [f"rank {rank}" for rank in first], fontsize=8)
-    axes.set_ylim(len(lanes), 0)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _boxes(program: Program, trace: ExecutionTrace) -> Iterator[tuple[str, tuple[int, int], float, float]]:
-    """Yield (what, lane, begin, end) of what each block did."""
+    colours = {**_KIND_COLOURS, _WAITS: _WAIT_COLOUR}
+    boxes: dict[str, list[tuple[float, float, int]]] = {name: [] for name in colours}
     for rank, rank_trace in enumerate(trace.ranks):
         for span in rank_trace.steps:
-            moved_s = max(span.start_s or span.ready_s, span.ready_s)
-            yield "waits for its first byte", (rank, span.block), span.ready_s, moved_s
-            op = program.ranks[rank].blocks[span.block].instructions[span.step].op
-            yield _kind(op), (rank, span.block), moved_s, span.end_s
-
-
-def _kind(op: Op) -> str:
-    if op.receives:
-        return "receives"
-    return "sends" if op.sends else "works on memory"
-
-
-def _draw_segment(axes: Any, one: PathSegment, lanes: dict[tuple[int, int], int]) -> None:
-    row = lanes[one.rank, one.block] + 0.5
-    axes.plot([one.begin_s * 1e6, one.end_s * 1e6], [row, row], color=_CRITICAL, linewidth=1.2, zorder=4)
+            row, moved_s = lanes[rank, span.block], max(span.start_s or span.ready_s, span.ready_s)
+            boxes[_WAITS].append((span.ready_s * 1e6, moved_s * 1e6, row))
+            kind = _instruction_kind(program.ranks[rank].blocks[span.block].instructions[span.step].op)
+            boxes[kind].append((moved_s * 1e6, span.end_s * 1e6, row))
+    for name, some in boxes.items():
+        if some:
+            _boxes(axes, *np.array(some).T, colours[name], linewidths=0)
+    for one in CriticalPath(program, trace).segments():
+        row = lanes[one.rank, one.block]
+        axes.plot([one.begin_s * 1e6, one.end_s * 1e6], [row + 0.5] * 2, color=_CRITICAL, linewidth=1.2, zorder=4)
+    handles = [Patch(color=colour, label=name) for name, colour in colours.items() if boxes[name]]
+    handles.append(Patch(color=_CRITICAL, label="critical path"))
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.06), ncols=6, frameon=False, fontsize=9)
+    first = {rank: min(row for (one, _), row in lanes.items() if one == rank) for rank, _ in lanes}
+    _name_ranks(axes, list(first.values()), first)
+    axes.set_ylim(len(lanes), 0)
 
 
 Lane = tuple[int, int]
@@ -262,7 +246,11 @@ def timeline(program: AnyProgram, lanes: Sequence[Lane]) -> Mapping[Lane, list[I
             history.run()
             turns = history.turns()
         else:
-            turns = {lane: list(_in_order(program, lane)) for lane in lanes}
+            turns = {}
+            for rank, block in lanes:
+                operations = enumerate(program.ranks[rank].blocks[block].operations)
+                every = [(step, each) for step, operation in operations for each in operation.body or (operation,)]
+                turns[rank, block] = [OperationTurn(step, each, at) for at, (step, each) in enumerate(every)]
         return {
             (rank, block): [InstructionBox(each.step, _kind_of(each.operation), each.at) for each in turns[rank, block]]
             for rank, block in lanes
@@ -278,12 +266,6 @@ def timeline(program: AnyProgram, lanes: Sequence[Lane]) -> Mapping[Lane, list[I
             for k, each in enumerate(items)
         ]
     return found
-
-
-def _in_order(plan: ExecutionPlan, lane: Lane) -> Iterator[OperationTurn]:
-    operations = plan.ranks[lane[0]].blocks[lane[1]].operations
-    every = ((step, each) for step, operation in enumerate(operations) for each in operation.body or (operation,))
-    return (OperationTurn(step, each, at) for at, (step, each) in enumerate(every))
 
 
 def _instruction_kind(op: Op) -> Kind:
@@ -308,15 +290,7 @@ def _kind_of(operation: Operation) -> Kind:
 MAX_DRAWN_LANES = 120
 MAX_BOXES = 400  # of a lane
 MAX_LISTED = 6
-_KIND_COLOURS = {
-    "sends": "#2563eb",
-    "receives": "#16a34a",
-    "receives and sends": "#0891b2",
-    "works on memory": "#9333ea",
-}
-_KIND_COLOURS["tells or waits"] = "#94a3b8"
-_NEVER = "#cbd5e1"
-Painted = TypeVar("Painted", Patch, PolyCollection)
+_PLAN_COLOURS = {**_KIND_COLOURS, "tells or waits": "#94a3b8"}
 _FAULT, _BEHIND = "#dc2626", "#ea580c"
 
 
@@ -341,7 +315,6 @@ def plot_judged(
         lines.append(f"and {len(violations) - MAX_LISTED} more")
     height = float(np.clip(0.22 * len(lanes), 2.5, 14))
     figure = Figure(figsize=(14, height + 1.4 + 0.2 * len(lines)), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=13)
     axes = figure.subplots()
     boxes = timeline(program, lanes)
@@ -353,7 +326,7 @@ def plot_judged(
     axes.set_yticks(np.arange(len(lanes)) + 0.5, names, fontsize=7)
     axes.set_xlabel("earliest turn of an instruction", loc="left", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    handles = [Patch(color=colour, label=name) for name, colour in _KIND_COLOURS.items()]
+    handles = [Patch(color=colour, label=name) for name, colour in _PLAN_COLOURS.items()]
     handles.append(_fill(Patch(label="never done"), None))
     handles += [
         Patch(facecolor="none", edgecolor=colour, linewidth=2, label=name)
@@ -380,27 +353,16 @@ def _lanes(
 
 
 def _draw_instructions(axes: Any, lanes: Sequence[Lane], boxes: Mapping[Lane, list[InstructionBox]]) -> int:
-    """Draw a box for each instruction of `lanes`, those that never come to their turn hatched; return the last turn.
-
-    Boxes of one colour are one object of matplotlib, which takes milliseconds for each."""
-    corners: dict[str | None, list[tuple[int, int]]] = {}
+    """Draw a box for each instruction of `lanes`, those that never come to their turn hatched; return the last turn."""
+    places: dict[str | None, list[tuple[int, int]]] = {}
     for row, lane in enumerate(lanes):
         for number, box in enumerate(boxes[lane][:MAX_BOXES]):
-            colour = None if box.turn is None else _KIND_COLOURS[box.kind]
-            corners.setdefault(colour, []).append((_turn(boxes[lane], number), row))
-    for colour, some in corners.items():
-        outlines = [[(x, y + 0.12), (x + 0.9, y + 0.12), (x + 0.9, y + 0.88), (x, y + 0.88)] for x, y in some]
-        axes.add_collection(_fill(PolyCollection(outlines, linewidths=0.5), colour))
-    return max((turn for some in corners.values() for turn, _ in some), default=0)
-
-
-def _fill(patch: Painted, colour: str | None) -> Painted:
-    """Paint `patch`: in one colour, or hatched where its instruction is never done."""
-    patch.set_facecolor(colour or "white")
-    if colour is None:
-        patch.set_edgecolor(_NEVER)
-        patch.set_hatch("///")
-    return patch
+            colour = None if box.turn is None else _PLAN_COLOURS[box.kind]
+            places.setdefault(colour, []).append((_turn(boxes[lane], number), row))
+    for colour, some in places.items():
+        turns, rows = np.array(some).T
+        _boxes(axes, turns, turns + 0.9, rows, colour, linewidths=0.5)
+    return max((turn for some in places.values() for turn, _ in some), default=0)
 
 
 def _turn(boxes: Sequence[InstructionBox], number: int) -> int:
@@ -424,27 +386,18 @@ def _draw_marks(
     wrong: set[Position] = set()
     for number, (violation, item) in enumerate(zip(violations[:MAX_LISTED], explained, strict=False), 1):
         behind = list(item.positions) if item is not None else []
-        at = _position(violation) or (behind[0] if behind else None)
-        wrong |= set() if at is None else {at}
-        for position in dict.fromkeys([*behind, *([] if at is None else [at])]):
-            numbers.setdefault(position, []).append(number)
-    for (rank, block, step), named in numbers.items():
+        named = violation.rank, violation.block, violation.step
+        shown = [named] if None not in named else behind[:1]  # the instruction that it names, if it names one
+        wrong |= set(shown)  # type: ignore[arg-type]  # none of them is None, as just checked
+        for position in dict.fromkeys([*behind, *shown]):
+            numbers.setdefault(position, []).append(number)  # type: ignore[arg-type]  # as above
+    for position, listed in numbers.items():
+        rank, block, step = position
         drawn = [number for number, box in enumerate(boxes.get((rank, block), ())[:MAX_BOXES]) if box.step == step]
         if drawn:
-            at_turn = _turn(boxes[rank, block], drawn[0]), row_of[rank, block]
-            _mark(axes, at_turn, named, _FAULT if (rank, block, step) in wrong else _BEHIND)
-
-
-def _position(violation: ProgramViolation) -> Position | None:
-    """Return the instruction that `violation` names, if it names one."""
-    if violation.rank is None or violation.block is None or violation.step is None:
-        return None
-    return violation.rank, violation.block, violation.step
-
-
-def _mark(axes: Any, corner: tuple[int, int], numbers: Sequence[int], colour: str) -> None:
-    turn, row = corner
-    frame = Rectangle((turn, row + 0.06), 0.9, 0.88, facecolor="none", edgecolor=colour, linewidth=2.2, zorder=4)
-    axes.add_patch(frame)
-    text = ", ".join(map(str, numbers))
-    axes.annotate(text, (turn + 0.45, row + 0.5), ha="center", va="center", fontsize=8, color="black", zorder=5)
+            turn, row = _turn(boxes[rank, block], drawn[0]), row_of[rank, block]
+            colour = _FAULT if position in wrong else _BEHIND
+            frame = {"facecolor": "none", "edgecolor": colour, "linewidth": 2.2, "zorder": 4}
+            axes.add_patch(Rectangle((turn, row + 0.06), 0.9, 0.88, **frame))
+            text = ", ".join(map(str, listed))
+            axes.annotate(text, (turn + 0.45, row + 0.5), ha="center", va="center", fontsize=8, color="black", zorder=5)
