@@ -33,24 +33,16 @@ if TYPE_CHECKING:
     from chorale.version import __version__ as __version__
 
 _HOMES = {
-    "ChoraleError": "chorale.synth.errors",
-    "Replanner": "chorale.traffic",
-    "__version__": "chorale.version",
-    "best": "chorale.campaigns",
-    "find": "chorale.finder",
-    "judge": "chorale.design",
-    "load_table": "chorale.job.settings",
-    "lower": "chorale.design",
-    "plan_alltoall": "chorale.traffic",
-    "run": "chorale.design",
-    "simulate": "chorale.design",
-    "synthesize": "chorale.design",
-    "topology": "chorale.design",
-    "tune": "chorale.campaigns",
-    "verify": "chorale.design",
+    "chorale.campaigns": "best tune",
+    "chorale.design": "judge lower run simulate synthesize topology verify",
+    "chorale.finder": "find",
+    "chorale.job.settings": "load_table",
+    "chorale.synth.errors": "ChoraleError",
+    "chorale.traffic": "Replanner plan_alltoall",
+    "chorale.version": "__version__",
 }
 
-__all__ = list(_HOMES)
+__all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use
 __getattr__ = lazy_names(__name__, _HOMES)
 
 

@@ -19,16 +19,10 @@ if TYPE_CHECKING:
     from chorale.experiments.framework.run import run_experiment as run_experiment
 
 _HOMES = {
-    "Column": "chorale.experiments.framework.experiment",
-    "Experiment": "chorale.experiments.framework.experiment",
-    "ExperimentResult": "chorale.experiments.framework.run",
-    "NAMES": "chorale.experiments.framework.catalog",
-    "PartStore": "chorale.experiments.framework.run",
-    "Row": "chorale.experiments.framework.experiment",
-    "load": "chorale.experiments.framework.catalog",
-    "load_all": "chorale.experiments.framework.catalog",
-    "run_experiment": "chorale.experiments.framework.run",
+    "chorale.experiments.framework.catalog": "NAMES load load_all",
+    "chorale.experiments.framework.experiment": "Column Experiment Row",
+    "chorale.experiments.framework.run": "ExperimentResult PartStore run_experiment",
 }
 
-__all__ = list(_HOMES)  # names, found on first use
+__all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use
 __getattr__ = lazy_names(__name__, _HOMES)

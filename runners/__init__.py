@@ -25,22 +25,14 @@ if TYPE_CHECKING:
     from chorale.runners.ray.executor import RayExecutor as RayExecutor
 
 _HOMES = {
-    "FailureKind": "chorale.runners.api.base",
-    "Measurement": "chorale.runners.api.base",
-    "Outcome": "chorale.runners.api.base",
-    "ProgramSettings": "chorale.runners.api.base",
-    "RUNNERS": "chorale.runners.api.registry",
-    "RayExecutor": "chorale.runners.ray.executor",
-    "RunFailure": "chorale.runners.api.base",
-    "RunRequest": "chorale.runners.api.base",
-    "Runner": "chorale.runners.api.base",
-    "RunnerConfig": "chorale.runners.api.config",
-    "SizeMeasurement": "chorale.runners.api.base",
-    "create_runner": "chorale.runners.api.registry",
-    "parse_size": "chorale.runners.api.units",
-    "parse_sizes": "chorale.runners.api.units",
-    "runner_config": "chorale.runners.api.registry",
+    "chorale.runners.api.base": (
+        "FailureKind Measurement Outcome ProgramSettings RunFailure RunRequest Runner SizeMeasurement"
+    ),
+    "chorale.runners.api.config": "RunnerConfig",
+    "chorale.runners.api.registry": "RUNNERS create_runner runner_config",
+    "chorale.runners.api.units": "parse_size parse_sizes",
+    "chorale.runners.ray.executor": "RayExecutor",
 }
 
-__all__ = list(_HOMES)  # names, found on first use
+__all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -10,17 +10,19 @@ from chorale.synth.extras import missing_extra
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module-level `__getattr__` for `package` that imports each name from the module `homes[name]`.
+    """Return a module-level `__getattr__` for `package` that imports each of the names `homes[module]` from `module`.
 
     `import chorale.synth` stays instant although some of its names need heavy libraries. A name of which a library is
     missing that an extra brings raises Unavailable, which says what to install.
     """
 
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
     def find(name: str) -> Any:
-        if name not in homes:
+        if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            return getattr(importlib.import_module(homes[name]), name)
+            return getattr(importlib.import_module(home_of[name]), name)
         except ModuleNotFoundError as error:
             raise missing_extra(error) or error from error
 

@@ -29,26 +29,19 @@ if TYPE_CHECKING:
     from chorale.tuner.trials.tuning_table import tuning_table as tuning_table
 
 _HOMES = {
-    "Campaign": "chorale.tuner.config.campaign",
-    "Candidate": "chorale.tuner.trials.records",
-    "Home": "chorale.tuner.files.home",
-    "MlflowStore": "chorale.tuner.tracking.mlflow_store",
-    "RegistryEntry": "chorale.tuner.tracking.registry",
-    "TrialRecord": "chorale.tuner.trials.records",
-    "TuneReport": "chorale.tuner.launch.tune",
-    "campaign_of": "chorale.tuner.config.campaign_file",
-    "load_best": "chorale.tuner.tracking.registry",
-    "load_campaign": "chorale.tuner.config.campaign_file",
-    "load_program": "chorale.tuner.files.program_files",
-    "load_schedule": "chorale.tuner.files.schedule_files",
-    "load_topology": "chorale.tuner.files.topology_specs",
-    "make_workers": "chorale.tuner.config.campaign",
-    "parse_campaign": "chorale.tuner.config.campaign_file",
-    "progress_display": "chorale.tuner.launch.progress",
-    "save_schedule": "chorale.tuner.files.schedule_files",
-    "tune": "chorale.tuner.launch.tune",
-    "tuning_table": "chorale.tuner.trials.tuning_table",
+    "chorale.tuner.config.campaign": "Campaign make_workers",
+    "chorale.tuner.config.campaign_file": "campaign_of load_campaign parse_campaign",
+    "chorale.tuner.files.home": "Home",
+    "chorale.tuner.files.program_files": "load_program",
+    "chorale.tuner.files.schedule_files": "load_schedule save_schedule",
+    "chorale.tuner.files.topology_specs": "load_topology",
+    "chorale.tuner.launch.progress": "progress_display",
+    "chorale.tuner.launch.tune": "TuneReport tune",
+    "chorale.tuner.tracking.mlflow_store": "MlflowStore",
+    "chorale.tuner.tracking.registry": "RegistryEntry load_best",
+    "chorale.tuner.trials.records": "Candidate TrialRecord",
+    "chorale.tuner.trials.tuning_table": "tuning_table",
 }
 
-__all__ = list(_HOMES)  # names, found on first use
+__all__ = [name for names in _HOMES.values() for name in names.split()]  # found on first use
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit
 from chorale.runners.measurement.precision import MedianInterval
-from chorale.synth.finder.find import FinderResult, FrontierPoint
+from chorale.synth.finder.find import FinderResult
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.trials.records import CompleteTrial
 
@@ -89,7 +89,13 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
     query = findings.query
     kind = "bidirectional, " if query.bidirectional else ""
     axes.set_title(f"{query.nodes} nodes, {kind}degree {query.degree}: Pareto frontier")
-    _draw_frontier(axes, findings.frontier)
+    steps = [row.candidate.steps for row in findings.frontier]
+    factors = [float(row.candidate.bandwidth_factor) for row in findings.frontier]
+    axes.step(steps, factors, where="post", color="tab:blue", linewidth=1, zorder=2)
+    axes.scatter(steps, factors, color="tab:blue", zorder=3, label="found")
+    for row, place in zip(findings.frontier, zip(steps, factors, strict=True), strict=True):
+        label = f"{row.candidate.method} {row.candidate.spec}"
+        axes.annotate(label, place, xytext=(6, 6), textcoords="offset points", fontsize=8)
     # Shade what lies left of the Moore bound and below the bandwidth bound, with room around the points
     least_factor = float(query.least_bandwidth_factor)
     left, right = axes.get_xlim()
@@ -106,16 +112,6 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right")
     write_figure(figure, path, "frontier")
-
-
-def _draw_frontier(axes: Axes, rows: tuple[FrontierPoint, ...]) -> None:
-    steps = [row.candidate.steps for row in rows]
-    factors = [float(row.candidate.bandwidth_factor) for row in rows]
-    axes.step(steps, factors, where="post", color="tab:blue", linewidth=1, zorder=2)
-    axes.scatter(steps, factors, color="tab:blue", zorder=3, label="found")
-    for row, x, y in zip(rows, steps, factors, strict=True):
-        label = f"{row.candidate.method} {row.candidate.spec}"
-        axes.annotate(label, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
 
 
 _PARTS = (

@@ -97,12 +97,19 @@ def _places(topology: Topology) -> Positions:
     if family == "hypercube":
         return _hypercube(topology.node_count.bit_length() - 1)
     if family == "bipartite":
-        return _two_columns(topology.node_count // 2)
+        size = topology.node_count // 2
+        left = np.stack([np.zeros(size), -np.arange(size, dtype=float)], axis=1)
+        return np.concatenate([left, left + np.array([max(1.5, 0.7 * size), 0.0])])
     if topology.switch_count and (places := switched_positions(topology)) is not None:
         return places
     if family in _CIRCULAR or topology.node_count > _MAX_FORCE_NODES:
         return _circle(topology.node_count)
-    return _by_force(topology)
+    graph = _graph(topology)
+    if len(graph) <= 100:
+        points = nx.kamada_kawai_layout(graph, pos=nx.circular_layout(graph))
+    else:
+        points = nx.spring_layout(graph, seed=_SEED)
+    return np.array([points[node] for node in graph])
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
@@ -141,13 +148,6 @@ def _hypercube(dimensions: int) -> Positions:
     return places
 
 
-def _two_columns(size: int) -> Positions:
-    rows = -np.arange(size, dtype=float)
-    left = np.stack([np.zeros(size), rows], axis=1)
-    gap = np.array([max(1.5, 0.7 * size), 0.0])
-    return np.concatenate([left, left + gap])
-
-
 def _circle(count: int) -> Positions:
     """Place nodes clockwise from the top."""
     return _around(np.arange(count), count)
@@ -157,12 +157,3 @@ def _around(turns: NDArray[Any], count: int) -> Positions:
     """Return the points that are so many of `count` equal parts of a circle from the top."""
     angles = math.pi / 2 - 2 * math.pi * turns / count
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
-
-
-def _by_force(topology: Topology) -> Positions:
-    graph = _graph(topology)
-    if len(graph) <= 100:
-        places = nx.kamada_kawai_layout(graph, pos=nx.circular_layout(graph))
-    else:
-        places = nx.spring_layout(graph, seed=_SEED)
-    return np.array([places[node] for node in graph])

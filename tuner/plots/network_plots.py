@@ -72,19 +72,13 @@ def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[
     distance, node = KDTree(positions).query(points, k=min(3, len(positions)))
     third = (node != ends[:, 0][:, None, None]) & (node != ends[:, 1][:, None, None])
     blocked: Positions = np.any(third & (distance < _CLEARANCE), axis=(1, 2))
-    bends = _fanned(connections) + np.where(blocked, 1.0, 0.0)
-    return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
-
-
-def _fanned(connections: list[DrawnConnection]) -> Positions:
-    """Return a bend to the left of the line from the lower to the higher node; 0 where a pair has one connection."""
+    bends = np.where(blocked, 1.0, 0.0)
     groups: dict[frozenset[int], list[int]] = defaultdict(list)
     for index, connection in enumerate(connections):
         groups[frozenset((connection.src, connection.dst))].append(index)
-    bends = np.zeros(len(connections))
-    for members in groups.values():
-        bends[members] = 2 * _FAN * (np.arange(len(members)) - (len(members) - 1) / 2)
-    return bends
+    for members in groups.values():  # to the left of the line from the lower to the higher node
+        bends[members] += 2 * _FAN * (np.arange(len(members)) - (len(members) - 1) / 2)
+    return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
 
 
 def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
@@ -227,10 +221,10 @@ def plot_topology(topology: Topology, path: Path) -> None:
         value = f"{len(topology.links)} in {topology.spec}"
         raise InvalidInput(f"a drawing must have at most {MAX_DRAWN_LINKS} links", value, "draw a smaller network")
     with mpl.rc_context({"font.size": 9}):
-        write_figure(_figure(topology), path, topology.id, dpi=150)
+        write_figure(_topology_figure(topology), path, topology.id, dpi=150)
 
 
-def _figure(topology: Topology) -> Figure:
+def _topology_figure(topology: Topology) -> Figure:
     connections = connections_of(topology)
     canvas = NetworkCanvas.of(topology, connections, 15.0)
     width_in, height_in = canvas.size_in
@@ -251,19 +245,14 @@ def _figure(topology: Topology) -> Figure:
         [index for index, connection in enumerate(connections) if connection.one_way],
         0.2,
     )
-    if canvas.unit_in >= 0.4:
-        _draw_counts(axes, canvas)
+    for connection, curve in zip(connections, canvas.curves, strict=True):
+        if canvas.unit_in >= 0.4 and connection.count > 1:
+            label, place = f"{connection.count}\N{MULTIPLICATION SIGN}", curve[_CURVE_POINTS * 3 // 8]
+            axes.text(*place, label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
     if entries := _legend(topology):
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
         axes.legend(handles=entries, frameon=False, fontsize=8, **place)
     return figure
-
-
-def _draw_counts(axes: Any, canvas: NetworkCanvas) -> None:
-    for connection, curve in zip(canvas.connections, canvas.curves, strict=True):
-        if connection.count > 1:
-            label, place = f"{connection.count}\N{MULTIPLICATION SIGN}", curve[_CURVE_POINTS * 3 // 8]
-            axes.text(*place, label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
 
 
 def _legend(topology: Topology) -> list[Line2D]:
@@ -312,7 +301,11 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     has_steps = schedule.kind == "stepped" and len(busy) > 1
     count = 1 + has_steps + len(shown)
     width, height = canvas.size_in
-    columns = _columns(count, width, height + _AROUND_IN)
+    # About the shape of a screen
+    shapes = {
+        columns: columns * width / (-(-count // columns) * (height + _AROUND_IN)) for columns in range(1, count + 1)
+    }
+    columns = min(shapes, key=lambda columns: abs(float(np.log(shapes[columns] / _SHAPE))))
     rows = -(-count // columns)
     figure = Figure(figsize=(columns * width, rows * (height + _AROUND_IN) + 1.5), layout="constrained")
     figure.suptitle(f"{schedule.collective.name.value} {schedule.method} on {schedule.topology.spec}", fontsize=13)
@@ -338,16 +331,6 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     lines = [Line2D([], [], color=_colour(step), lw=2, label=f"{word} {step + 1}") for step in used]
     figure.legend(handles=lines[: 2 * len(_STEP_COLOURS)], loc="outside lower center", ncols=8, frameon=False)
     write_figure(figure, path, schedule.id)
-
-
-def _columns(panels: int, width: float, height: float) -> int:
-    """Return into how many columns to put the panels, so that the picture has about the shape of a screen."""
-
-    def distance(columns: int) -> float:
-        shape = columns * width / (-(-panels // columns) * height)
-        return abs(float(np.log(shape / _SHAPE)))
-
-    return min(range(1, panels + 1), key=distance)
 
 
 def _draw_loads(axes: Any, canvas: NetworkCanvas, arc_of_link: NDArray[np.int64], busy: NDArray[np.float64]) -> None:

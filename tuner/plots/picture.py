@@ -36,16 +36,26 @@ def topology_svg(topology: Topology) -> str | None:
     width, height = max(x for x, _ in points) + _MARGIN, max(y for _, y in points) + _MARGIN
     width = max(width, 260.0)
     radius = min(_RADIUS, 0.35 * unit)
-    rates = _rates(topology)
+    links = topology.links
+    one_way: dict[tuple[int, int], float] = {}
+    for src, dst, kind in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True):
+        if src != dst:
+            one_way[src, dst] = one_way.get((src, dst), 0.0) + float(links.bandwidths[kind])
+    rates: dict[tuple[int, int], float] = {}  # between each pair of linked nodes, of the busier direction
+    for (src, dst), rate in one_way.items():
+        pair = (min(src, dst), max(src, dst))
+        rates[pair] = max(rates.get(pair, 0.0), rate)
     most = max(rates.values(), default=1.0)
-    body = [f'<text class="title" x="8" y="14">{escape(_title(topology))}</text>']
+    switches = f", {topology.switch_count} switches" if topology.switch_count else ""
+    title = escape(f"{topology.spec[:60]}: {topology.compute_count} ranks{switches}, {len(links)} links")
+    body = [f'<text class="title" x="8" y="14">{title}</text>']
     for (a, b), rate in rates.items():
         stroke = 0.8 + 2.4 * (rate / most) ** 0.5
         ends = f'x1="{points[a][0]:.1f}" y1="{points[a][1]:.1f}" x2="{points[b][0]:.1f}" y2="{points[b][1]:.1f}"'
         body.append(f'<line {ends} stroke-width="{stroke:.1f}"/>')
     body += [_node(topology, node, points[node], radius) for node in range(topology.node_count)]
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(_title(topology))}">'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">'
     return f"{head}<style>{_STYLE}</style>{''.join(body)}</svg>"
 
 
@@ -60,25 +70,6 @@ def _node(topology: Topology, node: int, point: tuple[float, float], radius: flo
         return f'<g>{name}<rect {corner} {side} rx="2" fill="#64748b"/></g>'
     label = f'<text x="{x:.1f}" y="{y:.1f}">{node}</text>' if radius > 6 else ""
     return f'<g>{name}<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="#0f766e"/>{label}</g>'
-
-
-def _rates(topology: Topology) -> dict[tuple[int, int], float]:
-    """Return the bandwidth between each pair of linked nodes, of the busier direction."""
-    links = topology.links
-    one_way: dict[tuple[int, int], float] = {}
-    for src, dst, kind in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True):
-        if src != dst:
-            one_way[src, dst] = one_way.get((src, dst), 0.0) + float(links.bandwidths[kind])
-    rates: dict[tuple[int, int], float] = {}
-    for (src, dst), rate in one_way.items():
-        pair = (min(src, dst), max(src, dst))
-        rates[pair] = max(rates.get(pair, 0.0), rate)
-    return rates
-
-
-def _title(topology: Topology) -> str:
-    switches = f", {topology.switch_count} switches" if topology.switch_count else ""
-    return f"{topology.spec[:60]}: {topology.compute_count} ranks{switches}, {len(topology.links)} links"
 
 
 class Picture:
