@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.extras import require
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import CollectiveName
 from chorale.tuner.cli.output import people
 from chorale.tuner.files.home import Home
@@ -23,7 +21,7 @@ from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.tables import Result, facts_table, long_line
 from chorale.tuner.tracking.champions import roll_back
-from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import RegistryEntry, find_champion, load_best, nothing_registered
 from chorale.tuner.trials.tuning_table import SizeClass
 
@@ -62,7 +60,14 @@ def best(
     if home.mlflow_uri.endswith(str(home.database)) and not home.database.exists():
         raise nothing_registered(network, name)
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
-    former = _roll_back(mlflow, network, name, size_bytes, alias) if rollback else None
+    former = None
+    if rollback:  # the alias goes back to the version before
+        champion, size_class = find_champion(mlflow, network, name, size_bytes, alias)
+        if size_class != SizeClass.of(size_bytes):
+            value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
+            raise InvalidInput("only the entry of the size itself is rolled back", value, "give a size of its class")
+        former, _ = roll_back(mlflow, champion.name, alias)
+        people.print(f"version {former.version} no longer is {alias}", highlight=False)
     entry = load_best(mlflow, network, name, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / entry.version.name / entry.version.version
     document = _save(entry, home.create(folder))
@@ -77,33 +82,21 @@ def best(
     else:
         answer = [long_line(path) for path in (document["schedule"], document["program"]) if path]
     rolled_back = {"rolled_back": former.version} if former else {}
-    return Result({**document, "exact": exact, **rolled_back}, _table(document), *answer)
+    title = f"{document['model']} version {document['version']}"
+    table = facts_table(title, _rows(document["measured"]))
+    return Result({**document, "exact": exact, **rolled_back}, table, *answer)
 
 
-def _table(document: Mapping[str, Any]) -> Table:
-    """Return what was measured, in units that people know."""
-    measured = document["measured"]
+def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what was measured, in units that people know."""
     ends = " to ".join(format_us(value / 1e6) for value in measured.get("time_us_interval", ()))
     interval = f" ({ends}, {measured['confidence']:.0%})" if ends else ""
-    table = facts_table(f"{document['model']} version {document['version']}")
-    table.add_row("size", measured["size"])
-    table.add_row("time", f"{format_us(measured['time_us'] / 1e6)}{interval}")
-    table.add_row("algbw", f"{measured['algbw_gb_per_s']:.3g} GB/s")
+    yield "size", measured["size"]
+    yield "time", f"{format_us(measured['time_us'] / 1e6)}{interval}"
+    yield "algbw", f"{measured['algbw_gb_per_s']:.3g} GB/s"
     if measured["baseline"]:
         beside = f"{measured['baseline']}, {format_us(measured['baseline_time_us'] / 1e6)}"
-        table.add_row("beside", f"{beside}: {measured['speedup_vs_baseline']:.3g}× as fast")
-    return table
-
-
-def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> ModelVersion:
-    """Point the alias back to the version before; return the one that had it."""
-    champion, size_class = find_champion(mlflow, network, collective, size_bytes, alias)
-    if size_class != SizeClass.of(size_bytes):
-        value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
-        raise InvalidInput("only the entry of the size itself is rolled back", value, "give a size of its class")
-    former, _ = roll_back(mlflow, champion.name, alias)
-    people.print(f"version {former.version} no longer is {alias}", highlight=False)
-    return former
+        yield "beside", f"{beside}: {measured['speedup_vs_baseline']:.3g}× as fast"
 
 
 def _save(best: RegistryEntry, folder: Path) -> dict[str, Any]:

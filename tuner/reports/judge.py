@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -138,9 +138,8 @@ def judge_content(
     content: bytes, name: str, topology: Topology, collective: str | None = None, link_gbps: str | None = None
 ) -> Judgement:
     """Judge the results in `content`, the bytes of the file `name`; see `judge`."""
-    results = _chosen(
-        parse_results(content, name), None if collective is None else parse_collective(collective).name.value
-    )
+    wanted = None if collective is None else parse_collective(collective).name.value
+    results = _chosen(parse_results(content, name), wanted)
     _require_ranks(results, topology, name)
     results = results.of_ranks(topology.compute_count)
     target = parse_collective(str(results.collective))
@@ -149,16 +148,21 @@ def judge_content(
     unit = NetworkModel.of(link_gbps=link_gbps).unit_bytes_per_s(topology)
     acting = in_network_bound(topology, target)
     bound = checked(topology, target, bound_of_ranks(topology, target) if acting is None else acting)
-    algorithms = _expected(results, topology, float(unit))
+    is_link, is_gpu_library = topology.bandwidth_unit == "link", results.library in ("NCCL", "RCCL")
+    library = results.library if is_gpu_library or results.library == "MPI" else None
+    algorithms = library_algorithms(topology, target, None if is_link else library)  # type: ignore[arg-type]  # as checked
+    if is_link:  # rates are in links there
+        algorithms = [replace(each, bytes_per_s=each.bytes_per_s * float(unit)) for each in algorithms]
+    by_size: dict[int, list[ResultRow]] = {}
+    for row in results.rows:
+        by_size.setdefault(row.size_bytes, []).append(row)
     links = "NIC" if _crosses_nics(topology, bound) else "link"
-    sizes = [
-        _judged(size, rows, float(bound.value / unit), algorithms, links)
-        for size, rows in sorted(_by_size(results.rows))
-    ]
-    sizes = _with_unusual(sizes)
+    sizes = _with_unusual(
+        [_judged(size, rows, float(bound.value / unit), algorithms, links) for size, rows in sorted(by_size.items())]
+    )
     best = None if not algorithms else library_choice(algorithms, sizes[-1].size_bytes)
-    version = results.version if results.library in ("NCCL", "RCCL") else None
-    named = results.library if results.library in ("NCCL", "RCCL") else best.library if best else results.library
+    version = results.version if is_gpu_library else None
+    named = best.library if best and not is_gpu_library else results.library
     wrong = [row for row in results.rows if row.wrong]
     return Judgement(
         _verdict(sizes, best, target.name.value, topology, wrong),
@@ -202,24 +206,6 @@ def _require_ranks(results: Results, topology: Topology, name: str) -> None:
     raise InvalidInput(
         f"results must be of the {ranks} ranks of {topology.spec}", value, "choose the network of the run"
     )
-
-
-def _expected(results: Results, topology: Topology, unit_bytes_per_s: float) -> list[LibraryAlgorithm]:
-    """Return what the library that was measured has for the collective, with rates in bytes per second."""
-    target = parse_collective(str(results.collective))
-    library = results.library if results.library in ("NCCL", "RCCL", "MPI") else None
-    scale = unit_bytes_per_s if topology.bandwidth_unit == "link" else 1.0
-    if topology.bandwidth_unit == "link":
-        library = None
-    found = library_algorithms(topology, target, library)  # type: ignore[arg-type]  # one of the three, as just checked
-    return [replace(each, bytes_per_s=each.bytes_per_s * scale) for each in found]
-
-
-def _by_size(rows: Iterable[ResultRow]) -> Iterable[tuple[int, list[ResultRow]]]:
-    sizes: dict[int, list[ResultRow]] = {}
-    for row in rows:
-        sizes.setdefault(row.size_bytes, []).append(row)
-    return sizes.items()
 
 
 def _judged(
@@ -307,13 +293,11 @@ def _verdict(
         )
     share, what = large.percent_of_bound / 100, "of the bound"
     if large.library_us is not None and best is not None:
-        share, what = large.library_us / large.measured_us, f"of what {baseline_label(best.document())} should reach"
+        share, label = large.library_us / large.measured_us, baseline_label(best.document())
+        what = f"of what {label} should reach, {large.percent_of_bound:.0f} % of the bound"
     lenient = _LATENCY_LENIENCE if large.limited_by == "latency" else 1.0
     word = "good" if share >= GOOD * lenient else "fair" if share >= FAIR * lenient else "slow"
-    if what == "of the bound":
-        text = f"{word}: {at}, {share:.0%} {what}"
-    else:
-        text = f"{word}: {at}, {share:.0%} {what}, {large.percent_of_bound:.0f} % of the bound"
+    text = f"{word}: {at}, {share:.0%} {what}"
     slow = [format_size(size.size_bytes) for size in sizes if "unusually slow" in size.note]
     unusual = f"unusually slow: {', '.join(slow)}" if slow else "no size is unusually slow"
     return f"{text}, limited by {_LIMITS[large.limited_by]}; {unusual}"

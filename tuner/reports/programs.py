@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any
@@ -70,7 +71,16 @@ def program_document(
         "time_us": time_s * 1e6,
         "messages": len(trace),
         "links": _links(topology, loads, program.chunks),
-        "timeline": [_rank_row(rank, trace, size_bytes / program.chunks) for rank in range(len(program.ranks))],
+        "timeline": [
+            {
+                "rank": rank,
+                "messages": int(sent.sum()),
+                "bytes": float(trace.chunks[sent].sum() * (size_bytes / program.chunks)),
+                "first_us": float(trace.start_s[sent].min(initial=trace.end_s) * 1e6),
+                "last_us": float(trace.left_s[sent].max(initial=0.0) * 1e6),
+            }
+            for rank, sent in ((rank, trace.src == rank) for rank in range(len(program.ranks)))
+        ],
     }
 
 
@@ -119,14 +129,8 @@ def show_table(title: str, document: Mapping[str, Any]) -> Table:
 
 def _links(topology: Topology, loads: NDArray[np.int64], denominator: int) -> list[dict[str, Any]]:
     links, names = topology.links, topology.node_ids
-    times = [
-        load / bandwidth
-        for load, bandwidth in zip(
-            loads.tolist(),
-            [topology.links.bandwidths[index] for index in topology.links.bandwidth_class.tolist()],
-            strict=True,
-        )
-    ]
+    widths = [links.bandwidths[index] for index in links.bandwidth_class.tolist()]
+    times = [load / width for load, width in zip(loads.tolist(), widths, strict=True)]
     most = max(times, default=Fraction(0)) or Fraction(1)
     return [
         {
@@ -152,17 +156,6 @@ def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
         share = rational_text(data_path.share)
         documents.append({"rank": whose, "share": share, "sums": data_path.reduces, "edges": edges})
     return documents
-
-
-def _rank_row(rank: int, trace: ProgramTrace, chunk_bytes: float) -> dict[str, Any]:
-    is_sender = trace.src == rank
-    return {
-        "rank": rank,
-        "messages": int(is_sender.sum()),
-        "bytes": float(trace.chunks[is_sender].sum() * chunk_bytes),
-        "first_us": float(trace.start_s[is_sender].min(initial=trace.end_s) * 1e6),
-        "last_us": float(trace.left_s[is_sender].max(initial=0.0) * 1e6),
-    }
 
 
 def prediction(
@@ -231,8 +224,13 @@ def loss_document(
     document: dict[str, Any] = {"loss": {"size_bytes": size_bytes, "part": current}, "advice": None}
     if current < LARGE_LOSS:
         return document
-    tried = () if _is_large_plan(program, options) else _others(verified, options)
-    losses = [(loss, other) for other in tried if (loss := _lowered_loss(verified, other, size_bytes)) is not None]
+    is_plan = target_named(options.target).limits.one_sided_operations is not None
+    instructions = sum(len(block.instructions) for body in program.ranks for block in body.blocks)
+    losses = []
+    for other in () if is_plan and instructions > LARGE_PLAN else _others(verified, options):
+        with suppress(InvalidInput):  # it does not fit the target, and so is no alternative
+            loss = _loss(verified, lower(verified, other, seeks_fit=False), size_bytes)
+            losses += [] if loss is None else [(loss, other)]
     best, other = min(losses, key=lambda each: each[0], default=(current, options))
     size = format_size(size_bytes)
     words = [f"loses {current:.0%} at {size} against the cost of the schedule (flow model, no latencies)"]
@@ -244,12 +242,6 @@ def loss_document(
     return document | {"advice": "; ".join(words)}
 
 
-def _is_large_plan(program: Program, options: LoweringOptions) -> bool:
-    if target_named(options.target).limits.one_sided_operations is None:
-        return False
-    return sum(len(block.instructions) for body in program.ranks for block in body.blocks) > LARGE_PLAN
-
-
 def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[LoweringOptions]:
     chunks = options.chunks or verified.schedule.chunks_per_shard
     for channels in sorted({1, 2 * options.channels} - {options.channels}):
@@ -257,14 +249,6 @@ def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[Lo
     for split in SPLITS:
         for channels in sorted({1, options.channels}):
             yield replace(options, channels=channels, chunks=chunks * split)
-
-
-def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> float | None:
-    try:
-        program = lower(verified, options, seeks_fit=False)
-    except InvalidInput:  # it does not fit the target, and so is no alternative
-        return None
-    return _loss(verified, program, size_bytes)
 
 
 def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int) -> float | None:
