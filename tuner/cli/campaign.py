@@ -47,7 +47,7 @@ def pause_command(name: CampaignName, address: Address = None) -> None:
 
     Example: chorale campaign pause quickstart
     """
-    _stop(name, address)
+    cancel_command(name, address)
 
 
 @campaign_app.command("cancel")
@@ -56,7 +56,11 @@ def cancel_command(name: CampaignName, address: Address = None) -> None:
 
     Example: chorale campaign cancel quickstart
     """
-    _stop(name, address)
+    if stop_job(job_name(name), address):
+        return
+    from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna are optional
+
+    watch_launch(None, name, address, as_json=False)
 
 
 @campaign_app.command("resume")
@@ -112,15 +116,6 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
     if not after.document["ok"]:
         failure = CheckFailed("a repaired launch must be whole", after.document["problems"][0], "report this")
     return Result(document, *done, failure=failure)
-
-
-def _stop(name: str, address: str | None) -> None:
-    """End the launch of campaign `name`: a job of Slurm, or one in a Ray cluster."""
-    if stop_job(job_name(name), address):
-        return
-    from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna are optional
-
-    watch_launch(None, name, address, as_json=False)
 
 
 def ui(

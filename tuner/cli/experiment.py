@@ -9,7 +9,6 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers
@@ -62,30 +61,22 @@ def experiment(
         chosen.plot(result.rows, plot)
     document = result.document(chosen, quick)
     people.print(f"{result.seconds:.1f} s")
-    failed = [f"{_row_name(chosen, row)}: {row['reason']}" for row in result.rows if not row["holds"]]
-    failure = CheckFailed(
-        "every row of an experiment must hold", "; ".join(failed), f"see chorale experiment {name} --json"
-    )
-    return Result(document, _table(chosen, result.rows), failure=failure if failed else None)
+    table = ruled_table(*(column.heading for column in chosen.columns), title=chosen.question, caption=chosen.source)
+    failed = []
+    for row in result.rows:
+        texts = [column.text(row) for column in chosen.columns]
+        table.add_row(*texts, style=None if row["holds"] else "bold red")
+        if not row["holds"]:  # which row it is: by its network if it has one, else by its first two columns
+            which = f"{row['nodes']} nodes, {row['spec']}" if "nodes" in row else ", ".join(texts[:2])
+            failed.append(f"{which}: {row['reason']}")
+    rule, way_out = "every row of an experiment must hold", f"see chorale experiment {name} --json"
+    failure = CheckFailed(rule, "; ".join(failed), way_out) if failed else None
+    return Result(document, table, failure=failure)
 
 
 def _experiments(name: str) -> Any:
     """Return a module of the layer above this one: it is imported by name, and only when it is used."""
     return importlib.import_module(f"chorale.experiments.framework.{name}")
-
-
-def _row_name(chosen: Any, row: Any) -> str:
-    """Return which row it is: by its network if it has one, else by its first two columns."""
-    if "nodes" in row:
-        return f"{row['nodes']} nodes, {row['spec']}"
-    return ", ".join(column.text(row) for column in chosen.columns[:2])
-
-
-def _table(chosen: Any, rows: Any) -> Table:
-    table = ruled_table(*(column.heading for column in chosen.columns), title=chosen.question, caption=chosen.source)
-    for row in rows:
-        table.add_row(*(column.text(row) for column in chosen.columns), style=None if row["holds"] else "bold red")
-    return table
 
 
 HISTORY = "bench.jsonl"
@@ -107,9 +98,13 @@ def bench(
     for benchmark in suite.chosen(names or []):
         people.print(f"{benchmark.name}: beside {benchmark.reference}")
         rows += suite.rows_of(benchmark)
-    failed = [
-        f"{row['benchmark']} {row['case']}: {', '.join(row['differing']) or 'goal'}" for row in rows if not row["holds"]
-    ]
+    shown, failed = ruled_table("benchmark", "case", "ratio", "goal", "", "facts"), []
+    for row in rows:
+        facts = "as expected" if not row["differing"] else f"differ: {', '.join(row['differing'])}"
+        texts = f"{row['ratio']:.2f}", f"{row['goal']:g}", "met" if row["goal_met"] else "missed", facts
+        shown.add_row(row["benchmark"], row["case"], *texts, style=None if row["holds"] else "bold red")
+        if not row["holds"]:
+            failed.append(f"{row['benchmark']} {row['case']}: {', '.join(row['differing']) or 'goal'}")
     # Append the run to the history, one JSON record in a line; return where that is
     home = Home.from_environment()
     path = home.create(home.root) / HISTORY
@@ -118,15 +113,5 @@ def bench(
         stream.write(json.dumps(record, sort_keys=True) + "\n")
     document = {"rows": rows, "holds": not failed, "history": str(path)}
     rule = "facts of a benchmark must be those expected"
-    failure = CheckFailed(rule, "; ".join(failed), "see chorale bench --json")
-    return Result(document, _bench_table(rows), failure=failure if failed else None)
-
-
-def _bench_table(rows: list[dict[str, Any]]) -> Table:
-    table = ruled_table("benchmark", "case", "ratio", "goal", "", "facts")
-    for row in rows:
-        facts = "as expected" if not row["differing"] else f"differ: {', '.join(row['differing'])}"
-        met = "met" if row["goal_met"] else "missed"
-        style = None if row["holds"] else "bold red"
-        table.add_row(row["benchmark"], row["case"], f"{row['ratio']:.2f}", f"{row['goal']:g}", met, facts, style=style)
-    return table
+    failure = CheckFailed(rule, "; ".join(failed), "see chorale bench --json") if failed else None
+    return Result(document, shown, failure=failure)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import psutil
 import typer
@@ -26,9 +26,6 @@ from chorale.tuner.cli.output import emit_json
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.tables import Result, printable
-
-if TYPE_CHECKING:
-    from chorale.tuner.watch.watcher import WatchConfig
 
 DEFAULT_NAME = "default"
 
@@ -188,53 +185,37 @@ def watch(
 
     Example: chorale watch cube.yaml --json
     """
-    from chorale.tuner.watch.watcher import WatchConfig, read_watch_config  # noqa: PLC0415 - not for --help
+    from chorale.tuner.watch import watcher  # noqa: PLC0415 - not for --help
 
     if schema:
-        emit_json(WatchConfig.model_json_schema())
+        emit_json(watcher.WatchConfig.model_json_schema())
         return
     flags = {"once": once, "hold": hold, "release": release, "roll-back": roll_back}
     chosen = [f"--{name}" for name, is_chosen in flags.items() if is_chosen]
     if len(chosen) > 1:
         raise InvalidInput("a command must do one thing", " and ".join(chosen), "name one of them")
-    config = read_watch_config(file)
-    if hold or release or roll_back:
-        _request(config.name, release=release, roll_back=roll_back)
-    else:
-        _run(config, once, as_json)
-
-
-def _run(config: WatchConfig, once: bool, as_json: bool) -> None:
-    from chorale.tuner.watch.watcher import open_watch  # noqa: PLC0415 - not for --help
-
+    config = watcher.read_watch_config(file)
+    if hold or release or roll_back:  # asked for by files that the watch looks for each second
+        folder = watcher.watch_folder(Home.from_environment(), config.name)
+        if not folder.is_dir():
+            rule = "a watch of this data folder must have the name"
+            raise InvalidInput(rule, config.name, "start it, or set CHORALE_HOME")
+        if release:
+            (folder / watcher.HOLD).unlink(missing_ok=True)
+            return
+        (folder / watcher.HOLD).touch()
+        if roll_back:
+            (folder / watcher.ROLL_BACK).touch()
+        return
     ended: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda caught, _frame: ended.append(caught))
-    running = open_watch(config)
+    running = watcher.open_watch(config)
     for event in running.run(lambda: bool(ended) or (once and running.renewal.present is not None)):
         sys.stdout.write(f"{json.dumps(event) if as_json else printable(event_line(event))}\n")
         sys.stdout.flush()
     if ended:
         raise typer.Exit(130 if ended[0] == signal.SIGINT else 0)
-
-
-def _request(name: str, *, release: bool, roll_back: bool) -> None:
-    """Ask the watch called `name` for it, by files that it looks for each second."""
-    from chorale.tuner.watch.watcher import (  # noqa: PLC0415
-        HOLD,
-        ROLL_BACK,
-        watch_folder,
-    )
-
-    folder = watch_folder(Home.from_environment(), name)
-    if not folder.is_dir():
-        raise InvalidInput("a watch of this data folder must have the name", name, "start it, or set CHORALE_HOME")
-    if release:
-        (folder / HOLD).unlink(missing_ok=True)
-        return
-    (folder / HOLD).touch()
-    if roll_back:
-        (folder / ROLL_BACK).touch()
 
 
 def event_line(event: dict[str, Any]) -> str:

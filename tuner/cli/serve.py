@@ -119,16 +119,6 @@ def revoke(
     return Result({"revoked": name, "file": str(file)}, f"{name} is revoked")
 
 
-def print_entry(name: str) -> None:
-    """Print a new token and its entry, for a token file that this command does not write."""
-    _require_name(name)
-    token, digest = access.make_token()
-    people.print("Give this token to its owner; it is not kept anywhere:")
-    typer.echo(token)
-    people.print("and add this entry to the list `tokens` of the token file:")
-    typer.echo(yaml.safe_dump([access.TokenEntry(name=name, sha256=digest).document()], sort_keys=False), nl=False)
-
-
 def _file(tokens: Path | None) -> Path:
     return access.token_file(Home.from_environment()) if tokens is None else tokens
 
@@ -206,8 +196,14 @@ def serve(
 
     Example: chorale serve --port 8600
     """
-    if make_token is not None:
-        print_entry(make_token)
+    if make_token is not None:  # for a token file that this command does not write
+        _require_name(make_token)
+        token, digest = access.make_token()
+        people.print("Give this token to its owner; it is not kept anywhere:")
+        typer.echo(token)
+        people.print("and add this entry to the list `tokens` of the token file:")
+        entry = access.TokenEntry(name=make_token, sha256=digest).document()
+        typer.echo(yaml.safe_dump([entry], sort_keys=False), nl=False)
         return
     from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - Ray is optional
     from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - as above
@@ -221,11 +217,9 @@ def serve(
     )
     service = ServiceSettings(home.root, host, tokens, settings, limits)
 
-    serve_application(service.build, host, port, address, lambda: _say_where(host, port, home))
+    def say_where() -> None:
+        people.print(f"serving on http://{host}:{port}")
+        if is_loopback(host):
+            notice(f"the page, for you alone: http://{host}:{port}/#token={access.local_token(home)}")
 
-
-def _say_where(host: str, port: int, home: Home) -> None:
-    people.print(f"serving on http://{host}:{port}")
-    if is_loopback(host):
-        link = f"http://{host}:{port}/#token={access.local_token(home)}"
-        notice(f"the page, for you alone: {link}")
+    serve_application(service.build, host, port, address, say_where)

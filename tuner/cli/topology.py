@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from fractions import Fraction
 from pathlib import Path
 from shlex import quote
@@ -103,13 +103,10 @@ def graph_of_nccl(
     Example: chorale topology graph a100:1 -o rings.xml
     """
     topology = load_topology(spec)
-    graphs = [] if file is None else read_graphs(read_file(file))
-    found = None
-    if output is not None or file is None:
+    graphs, found = [] if file is None else read_graphs(read_file(file)), None
+    # What is found is for one box; the file is shown on any number
+    with suppress(InvalidInput) if output is None and file is not None else nullcontext():
         found = found_rings(topology)
-    else:
-        with suppress(InvalidInput):  # what is found is for one box; the file is shown on any number
-            found = found_rings(topology)
     document = graph_document(topology, graphs, found)
     if output is not None and found is not None:
         write_file(output, graph_file([found]))
