@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -107,8 +106,12 @@ def tune(
         for flag, value in (("--detach", detach), ("--nccl-tuner-csv", nccl_tuner), ("--programs", programs)):
             if value:
                 raise InvalidInput("a recorded job is tuned by several campaigns", flag, "leave it out")
-        work = _RecordedWork(from_record, campaign, network, settings)
-        work.tune(resume, dry_run, address, as_json)
+        document = {} if campaign is None else read_document(campaign)
+        document |= {} if network is None else {"topology": network}
+        if "topology" not in document and not any(text.startswith("topology=") for text in settings):
+            way_out = "say --topology SPEC, such as hypercube:3"
+            raise InvalidInput("the network of a recorded job must be given", "none", way_out)
+        _tune_recorded(from_record, document, settings, _Way(resume, dry_run, address, as_json))
         return
     checked, topology = _checked_campaign(campaign, settings)
     if dry_run:
@@ -155,68 +158,49 @@ def _plan(campaign: Campaign, topology: Topology) -> Result:
     return Result(plan, *plan_lines(plan))
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedWork:
-    """A campaign for each collective that a job was recorded to call.
+class _Way(NamedTuple):
+    """How campaigns are run and shown."""
 
-    record: the file; campaign: a campaign file for all that the record does not say, None for defaults;
-    topology: spec, None for that of `campaign`; overrides: of keys, as on the command line
+    resume: bool
+    dry_run: bool
+    address: str | None
+    as_json: bool
+
+
+def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[str], way: _Way) -> None:
+    """Run a campaign for each collective that a job was recorded to call, or only show what it would do.
+
+    document: what a campaign file says of all that the record does not; overrides: of keys, as on the command line
     """
+    job = RecordedJob.of(load_record(record))
+    campaigns = recorded_campaigns(job, record.stem, document, overrides)
+    networks = []
+    for campaign in campaigns:
+        check_methods(campaign)
+        topology = load_topology(campaign.topology)
+        if topology.compute_count != job.ranks:
+            rule = f"the network must have as many ranks as the recorded job, {job.ranks}"
+            raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another")
+        check_runner(campaign, topology)
+        networks.append(topology)
+    if not way.as_json:
+        notice("\n".join(coverage_lines(job, campaigns)))
+    documents: list[dict[str, Any] | None] = []
+    for campaign, topology in zip(campaigns, networks, strict=True):
+        if way.dry_run:
+            plan = campaign_plan(campaign, topology)
+            plan |= {"estimate": forecast(campaign, topology, Home.from_environment())}
+            documents.append(plan)
+            if not way.as_json:
+                print_result(Result(plan, *plan_lines(plan)), as_json=False)
+            continue
+        from chorale.tuner.cli.tune_launch import run_launch, show  # noqa: PLC0415 - as above
+        from chorale.tuner.reports.tuning import tune_document  # noqa: PLC0415 - as above
 
-    record: Path
-    campaign: str | None
-    topology: str | None
-    overrides: Sequence[str]
-
-    def campaigns(self, job: RecordedJob) -> list[Campaign]:
-        """Return the campaigns for `job`, all on one network with as many ranks."""
-        document: dict[str, Any] = {} if self.campaign is None else read_document(self.campaign)
-        if self.topology is not None:
-            document["topology"] = self.topology
-        if "topology" not in document and not any(text.startswith("topology=") for text in self.overrides):
-            way_out = "say --topology SPEC, such as hypercube:3"
-            raise InvalidInput("the network of a recorded job must be given", "none", way_out)
-        return recorded_campaigns(job, self.record.stem, document, self.overrides)
-
-    def tune(self, resume: bool, dry_run: bool, address: str | None, as_json: bool) -> None:
-        """Run the campaigns one after the other, or with `dry_run` only show what they would do."""
-        job = RecordedJob.of(load_record(self.record))
-        campaigns = self.campaigns(job)
-        checked = [(campaign, _network(campaign, job)) for campaign in campaigns]
-        if not as_json:
-            notice("\n".join(coverage_lines(job, campaigns)))
-        documents: list[dict[str, Any] | None] = []
-        for campaign, topology in checked:
-            if dry_run:
-                plan = campaign_plan(campaign, topology)
-                plan |= {"estimate": forecast(campaign, topology, Home.from_environment())}
-                documents.append(plan)
-                if not as_json:
-                    print_result(Result(plan, *plan_lines(plan)), as_json)
-            else:
-                documents.append(_tuned(campaign, topology, resume, address, as_json))
-        if as_json:
-            emit_json({"record": str(self.record), "covered": job.covered, "campaigns": documents})
-
-
-def _network(campaign: Campaign, job: RecordedJob) -> Topology:
-    check_methods(campaign)
-    topology = load_topology(campaign.topology)
-    if topology.compute_count != job.ranks:
-        rule = f"the network must have as many ranks as the recorded job, {job.ranks}"
-        raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another")
-    check_runner(campaign, topology)
-    return topology
-
-
-def _tuned(
-    campaign: Campaign, topology: Topology, resume: bool, address: str | None, as_json: bool
-) -> dict[str, Any] | None:
-    from chorale.tuner.cli.tune_launch import run_launch, show  # noqa: PLC0415 - as above
-    from chorale.tuner.reports.tuning import tune_document  # noqa: PLC0415 - as above
-
-    report = run_launch(campaign, topology, resume, address)
-    if as_json and report.ranked_trials and not report.interrupted:
-        return tune_document(report)
-    show(report, as_json)
-    return None
+        report = run_launch(campaign, topology, way.resume, way.address)
+        is_whole = way.as_json and report.ranked_trials and not report.interrupted
+        documents.append(tune_document(report) if is_whole else None)
+        if not is_whole:
+            show(report, way.as_json)
+    if way.as_json:
+        emit_json({"record": str(record), "covered": job.covered, "campaigns": documents})

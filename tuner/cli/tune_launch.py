@@ -33,7 +33,7 @@ from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
 from chorale.tuner.trials.tuning_table import table_programs
 
 if TYPE_CHECKING:
-    from chorale.runners.ray.detached import DetachedActor, DetachedActors
+    from chorale.runners.ray.detached import DetachedActor
 
 _log = logging.getLogger("chorale.tune")
 POLL_S = 1.0
@@ -50,7 +50,9 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
     document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json", context=REVEALED)
     name = detached_name(campaign.name)
-    with _detached_actors(address) as actors:
+    from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
+
+    with DetachedActors(address) as actors:
         former = actors.find(name)
         if former is not None:
             status: LaunchStatus = former.call("status", 0)
@@ -64,54 +66,48 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     notice(f"launched; `chorale tune --follow {campaign.name}` watches it")
 
 
-def watch(campaign: str, address: str | None) -> TuneReport | None:
-    """Show trials as they finish, until the launch has ended; return the report, or raise the error that ended it."""
-    with _detached_actors(address) as actors:
-        actor = _find(actors, campaign)
-        status: LaunchStatus = actor.call("status", 0)
-        with progress_display(people, status.budget) as progress:
-            while True:
-                for record in status.new_trials:
-                    progress.trial(record)
-                if status.state != LaunchState.RUNNING:
-                    return _outcome(actor, status)
-                time.sleep(POLL_S)
-                status = actor.call("status", status.done)
-
-
-def end(campaign: str, address: str | None) -> TuneReport | None:
-    """End a launch and remove it from the cluster; return the report if it arrives in time."""
-    with _detached_actors(address) as actors:
-        actor = _find(actors, campaign)
-        actor.call("stop")
-        deadline_s = time.monotonic() + STOP_PATIENCE_S
-        while (status := actor.call("status", 0)).state == LaunchState.RUNNING and time.monotonic() < deadline_s:
-            time.sleep(POLL_S)
-        try:
-            return _outcome(actor, status)
-        finally:
-            actor.remove()
-
-
-def _detached_actors(address: str | None) -> DetachedActors:
+def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
+    """Show trials of the detached launch of campaign `follow` as they finish, or end that of `stop` and remove it from
+    the cluster; print the results, or raise the error that ended it."""
     from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 
-    return DetachedActors(address)
+    campaign = str(follow if stop is None else stop)
+    with DetachedActors(address) as actors:
+        actor = actors.find(detached_name(campaign))
+        if actor is None:
+            way_out = "start it with `chorale tune CAMPAIGN.yaml --detach`"
+            raise CheckFailed("the campaign must have a detached launch in this cluster", campaign, way_out)
+        status = _followed(actor) if stop is None else _stopped(actor)
+        try:
+            if status.error is not None:
+                raise status.error
+            report: TuneReport | None = actor.call("report")  # None if it does not arrive in time
+        finally:
+            if stop is not None:
+                actor.remove()
+    if report is not None:
+        show(report, as_json)
 
 
-def _find(actors: DetachedActors, campaign: str) -> DetachedActor:
-    actor = actors.find(detached_name(campaign))
-    if actor is None:
-        way_out = "start it with `chorale tune CAMPAIGN.yaml --detach`"
-        raise CheckFailed("the campaign must have a detached launch in this cluster", campaign, way_out)
-    return actor
+def _followed(actor: DetachedActor) -> LaunchStatus:
+    status: LaunchStatus = actor.call("status", 0)
+    with progress_display(people, status.budget) as progress:
+        while True:
+            for record in status.new_trials:
+                progress.trial(record)
+            if status.state != LaunchState.RUNNING:
+                return status
+            time.sleep(POLL_S)
+            status = actor.call("status", status.done)
 
 
-def _outcome(actor: DetachedActor, status: LaunchStatus) -> TuneReport | None:
-    if status.error is not None:
-        raise status.error
-    report: TuneReport | None = actor.call("report")
-    return report
+def _stopped(actor: DetachedActor) -> LaunchStatus:
+    actor.call("stop")
+    deadline_s, status = time.monotonic() + STOP_PATIENCE_S, actor.call("status", 0)
+    while status.state == LaunchState.RUNNING and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+        status = actor.call("status", 0)
+    return status
 
 
 INTERRUPTED_EXIT_CODE = 130
@@ -156,13 +152,6 @@ def write_answer(report: TuneReport, table: str | None, programs: Path | None, t
         files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
         write_folder(programs, files)
         people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own")
-
-
-def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
-    """Watch the detached launch of campaign `follow`, or end that of `stop`, and print the results."""
-    report = end(stop, address) if stop is not None else watch(str(follow), address)
-    if report is not None:
-        show(report, as_json)
 
 
 def show(report: TuneReport, as_json: bool) -> None:
