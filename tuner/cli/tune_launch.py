@@ -103,7 +103,8 @@ def _followed(actor: DetachedActor) -> LaunchStatus:
 
 def _stopped(actor: DetachedActor) -> LaunchStatus:
     actor.call("stop")
-    deadline_s, status = time.monotonic() + STOP_PATIENCE_S, actor.call("status", 0)
+    deadline_s = time.monotonic() + STOP_PATIENCE_S
+    status: LaunchStatus = actor.call("status", 0)
     while status.state == LaunchState.RUNNING and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
         status = actor.call("status", 0)

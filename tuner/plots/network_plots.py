@@ -247,8 +247,8 @@ def _topology_figure(topology: Topology) -> Figure:
     )
     for connection, curve in zip(connections, canvas.curves, strict=True):
         if canvas.unit_in >= 0.4 and connection.count > 1:
-            label, place = f"{connection.count}\N{MULTIPLICATION SIGN}", curve[_CURVE_POINTS * 3 // 8]
-            axes.text(*place, label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
+            label, (x, y) = f"{connection.count}\N{MULTIPLICATION SIGN}", curve[_CURVE_POINTS * 3 // 8].tolist()
+            axes.text(x, y, label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
     if entries := _legend(topology):
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
         axes.legend(handles=entries, frameon=False, fontsize=8, **place)

@@ -209,7 +209,8 @@ def _draw_measured(axes: Any, program: Program, trace: ExecutionTrace, lanes: di
             boxes[kind].append((moved_s * 1e6, span.end_s * 1e6, row))
     for name, some in boxes.items():
         if some:
-            _boxes(axes, *np.array(some).T, colours[name], linewidths=0)
+            begin, end, row_of = np.array(some).T
+            _boxes(axes, begin, end, row_of, colours[name], linewidths=0)
     for one in CriticalPath(program, trace).segments():
         row = lanes[one.rank, one.block]
         axes.plot([one.begin_s * 1e6, one.end_s * 1e6], [row + 0.5] * 2, color=_CRITICAL, linewidth=1.2, zorder=4)
@@ -390,14 +391,14 @@ def _draw_marks(
         shown = [named] if None not in named else behind[:1]  # the instruction that it names, if it names one
         wrong |= set(shown)  # type: ignore[arg-type]  # none of them is None, as just checked
         for position in dict.fromkeys([*behind, *shown]):
-            numbers.setdefault(position, []).append(number)  # type: ignore[arg-type]  # as above
+            numbers.setdefault(position, []).append(number)
     for position, listed in numbers.items():
         rank, block, step = position
         drawn = [number for number, box in enumerate(boxes.get((rank, block), ())[:MAX_BOXES]) if box.step == step]
         if drawn:
             turn, row = _turn(boxes[rank, block], drawn[0]), row_of[rank, block]
             colour = _FAULT if position in wrong else _BEHIND
-            frame = {"facecolor": "none", "edgecolor": colour, "linewidth": 2.2, "zorder": 4}
-            axes.add_patch(Rectangle((turn, row + 0.06), 0.9, 0.88, **frame))
+            corner = (turn, row + 0.06)
+            axes.add_patch(Rectangle(corner, 0.9, 0.88, facecolor="none", edgecolor=colour, linewidth=2.2, zorder=4))
             text = ", ".join(map(str, listed))
             axes.annotate(text, (turn + 0.45, row + 0.5), ha="center", va="center", fontsize=8, color="black", zorder=5)
