@@ -205,16 +205,22 @@ def library_fabric(topology: Topology, library: LibraryName | None = None) -> Li
     network = topology.expected or topology
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     inside = _first_box(topology, boxes)
-    nics, nic = _leaving(network, inside)
+    between = network.links
+    crossing = np.flatnonzero(inside[between.src] & ~inside[between.dst])
+    leaving = [float(between.bandwidths[number]) for number in between.bandwidth_class[crossing].tolist()]
+    nics, nic = len(leaving), min(leaving, default=0.0)
     gbytes = float(NetworkModel().unit_bytes_per_s(topology)) / 1e9
     ranks = [rank for rank in range(topology.compute_count) if inside[rank]]
     switch = _common_switch(topology, ranks)
-    wired = switch is not None or _are_joined(topology, ranks)
+    members = np.isin(np.arange(topology.node_count), ranks)
+    wired = switch is not None or bool(np.any(members[topology.links.src] & members[topology.links.dst]))
     width = gbytes * _width(network, ranks[0], switch)
     links = width if switch is not None else gbytes * _narrowest(network, inside)
     family = _FAMILY.search(topology.spec)
     generation = _FAMILIES[family[1]] if family else _stated_generation(topology)
-    generation = generation or _generation(links, switch is not None, library)
+    if generation is None:
+        by_rate = next(each for least, each in _BY_RATE if links >= least) if switch is not None else AMPERE
+        generation = MI300 if library == "RCCL" else by_rate
     if library is not None and generation.library != library:
         generation = MI300 if library == "RCCL" else HOPPER
     share = 1.0 if network is not topology else _counted(width, generation, wired)
@@ -242,12 +248,6 @@ def _stated_generation(topology: Topology) -> Generation | None:
         if match := _LINKS.match(fact.what):
             return _OF_LINKS.get(match[1] or match[2])
     return None
-
-
-def _generation(links: float, switched: bool, library: LibraryName | None) -> Generation:
-    if library == "RCCL":
-        return MI300
-    return next(each for least, each in _BY_RATE if links >= least) if switched else AMPERE
 
 
 def _counted(width: float, generation: Generation, wired: bool) -> float:
@@ -283,14 +283,6 @@ def _first_box(topology: Topology, boxes: Sequence[int]) -> NDArray[np.bool_]:
     return np.asarray(inside)
 
 
-def _leaving(topology: Topology, inside: NDArray[np.bool_]) -> tuple[int, float]:
-    """Return how many links leave the box, and the bandwidth of the narrowest."""
-    links = topology.links
-    crossing = np.flatnonzero(inside[links.src] & ~inside[links.dst])
-    widths = [float(links.bandwidths[number]) for number in links.bandwidth_class[crossing].tolist()]
-    return len(widths), min(widths, default=0.0)
-
-
 def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
     """Return the switch to which most ranks of a box have a link, if it is no part of a host; None without one."""
     links, count = topology.links, topology.compute_count
@@ -301,11 +293,6 @@ def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
             ends.setdefault(dst, set()).add(src)
     found = [node for node, of in ends.items() if ranks[0] in of and 2 * len(of & set(ranks)) > len(ranks) > 1]
     return found[0] if found else None
-
-
-def _are_joined(topology: Topology, ranks: Sequence[int]) -> bool:
-    members, links = np.isin(np.arange(topology.node_count), ranks), topology.links
-    return bool(np.any(members[links.src] & members[links.dst]))
 
 
 def _width(topology: Topology, rank: int, switch: int | None) -> float:

@@ -98,9 +98,18 @@ def library_algorithms(
         return found
     if topology.bandwidth_unit != "link" and library != "MPI":
         found += _gpu_algorithms(library_fabric(topology, library), collective)
-    if library == "MPI" or (library is None and not has_gpus(topology)):
-        found += _mpi(topology, collective)
-    return [_within_bound(each, topology, collective) for each in found]
+    is_small = topology.compute_count <= MAX_MPI_RANKS
+    if is_small and (library == "MPI" or (library is None and not has_gpus(topology))):
+        for name, algorithm, method in MPI_METHODS[collective.name.value]:
+            verified = library_schedule(topology, collective, method)
+            if verified is not None:
+                rate = float(unit_bytes_per_s(topology) / verified.cost.time_per_byte)
+                found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, 0.0, rate, method))
+    # At most as fast as the proven bound: models count rates that a network may not have
+    rates = {
+        acting: _proven_rate(topology, collective, acting) for acting in {each.name in IN_SWITCH for each in found}
+    }
+    return [replace(each, bytes_per_s=min(each.bytes_per_s, rates[each.name in IN_SWITCH])) for each in found]
 
 
 def library_choice(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> LibraryAlgorithm:
@@ -311,30 +320,12 @@ def unit_bytes_per_s(topology: Topology) -> Fraction:
     return Fraction(1) if topology.bandwidth_unit == "link" else NetworkModel().unit_bytes_per_s(topology)
 
 
-def _mpi(topology: Topology, collective: Collective) -> list[LibraryAlgorithm]:
-    unit, found = unit_bytes_per_s(topology), []
-    if topology.compute_count > MAX_MPI_RANKS:
-        return []
-    for library, name, method in MPI_METHODS.get(collective.name.value, ()):
-        verified = library_schedule(topology, collective, method)
-        if verified is not None:
-            rate = float(unit / verified.cost.time_per_byte)
-            found.append(LibraryAlgorithm(library, VERSIONS[library], name, "", 1, 0.0, rate, method))
-    return found
-
-
 def library_schedule(topology: Topology, collective: Collective, method: str) -> VerifiedSchedule | None:
     """Return the verified schedule of an algorithm of an MPI library; None if it does not suit the network."""
     try:
         return verified_schedule(ScheduleRequest(topology, collective, method), SerialExecutor())
     except (InvalidInput, Unavailable):
         return None
-
-
-def _within_bound(algorithm: LibraryAlgorithm, topology: Topology, collective: Collective) -> LibraryAlgorithm:
-    """Return `algorithm` at most as fast as the proven bound: models count rates that a network may not have."""
-    most = _proven_rate(topology, collective, algorithm.name in IN_SWITCH)
-    return replace(algorithm, bytes_per_s=min(algorithm.bytes_per_s, most))
 
 
 @lru_cache(maxsize=16)

@@ -63,9 +63,14 @@ class FinalRound:
             return self._together(records.finalists(trials))
         contests = self._contests([trial for trial in trials if trial.same_program_as is None])
         _log.info("final: %d programs, size by size", len(self._trials))
-        deadline_s = clock_s() + self._limit_s(trials)
+        trials_s = sum(trial.seconds for trial in trials)
+        limit_s = final_limit_s(self.campaign.final.minutes, trials_s, len(self.campaign.sizes))
+        deadline_s = clock_s() + limit_s
         while open_contests := [contest for contest in contests if contest.batch[0]]:
-            for group in _groups(open_contests):
+            groups: dict[tuple[tuple[str, ...], int], list[SizeContest]] = {}
+            for contest in open_contests:  # those with equal batches share launches
+                groups.setdefault(contest.batch, []).append(contest)
+            for group in groups.values():
                 self._launch(group)
             if clock_s() >= deadline_s:
                 break
@@ -74,10 +79,6 @@ class FinalRound:
             return None
         results = {name: tuple(self._results(trial)) for name, trial in self._trials.items()}
         return records.FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
-
-    def _limit_s(self, trials: Sequence[records.CompleteTrial]) -> float:
-        trials_s = sum(trial.seconds for trial in trials)
-        return final_limit_s(self.campaign.final.minutes, trials_s, len(self.campaign.sizes))
 
     def _contests(self, trials: Sequence[records.CompleteTrial]) -> list[SizeContest]:
         """Return a contest for each size among those that may be best there."""
@@ -180,11 +181,3 @@ class FinalRound:
                 yield replace(result, times_s=tuple(times[trial.trial_id]), baseline_times_s=baselines, beside=True)
             else:
                 yield result
-
-
-def _groups(contests: Sequence[SizeContest]) -> list[list[SizeContest]]:
-    """Return the contests by their next batch: those with equal ones share launches."""
-    grouped: dict[tuple[tuple[str, ...], int], list[SizeContest]] = {}
-    for contest in contests:
-        grouped.setdefault(contest.batch, []).append(contest)
-    return list(grouped.values())

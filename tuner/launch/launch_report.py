@@ -56,6 +56,10 @@ def campaign_page(
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    failed = [trial for trial in trials if isinstance(trial, FailedTrial)]
+    kinds = Counter(trial.failure_kind.value for trial in failed)
+    first = {trial.failure_kind.value: trial.message for trial in reversed(failed)}
+    states = Counter(trial.state for trial in trials)
     promotion = [
         (
             size_class,
@@ -65,33 +69,58 @@ def campaign_page(
         )
         for size_class, verdict in sorted(verdicts.items())
     ]
+
+    def what_runs(entry: tables.TableEntry) -> str:
+        return str(entry.trial.candidate) if entry.trial else f"the baseline {entry.baseline}"
+
     rows: list[Row] = []
     for choice in chosen:
         interval = speedup_interval(choice)
-        what = str(choice.trial.candidate) if choice.trial else f"the baseline {choice.baseline}"
         registered = versions.get(choice.size_bytes, "no")
         time = format_us(choice.time_s)
         confidence = f"{interval.confidence:.0%} of {interval.samples} repetitions"
-        rows.append((format_size(choice.size_bytes), what, time, ratio_text(interval), confidence, registered))
+        size = format_size(choice.size_bytes)
+        rows.append((size, what_runs(choice), time, ratio_text(interval), confidence, registered))
+    ranges: list[Row] = []
+    for one in tables.table_ranges(chosen):
+        last = "without end" if one.last_bytes is None else f"{one.last_bytes} bytes"
+        ranges.append((f"{one.first_bytes} bytes", last, what_runs(one.entry)))
+    pictures = []
+    if complete:
+        answer = {one.size_bytes: speedup_interval(one) for one in chosen}
+        pictures += [("Speed-up of the answer", speedup_svg(answer))]
+        pictures += [("Bandwidth of the best of each method", bandwidth_svg(complete, limit))]
+        pictures += [("Trials over time", history_svg(complete, launch.started_unix_s))]
+        if mattered := importances(complete):
+            pictures.append(("Importance of parameters", importance_svg(mattered)))
+    release = f"chorale {version('chorale-collectives')}"
     return render_html(
         _TEMPLATE,
         title=f"{campaign['name']}, launch {launch.number}",
         network=f"{campaign['collective']} on {campaign['topology']}, {campaign['runner']['kind']} runner",
-        counts=_counts(trials),
-        ranges=_ranges(chosen),
+        counts=", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials",
+        ranges=ranges,
         speedups=rows,
-        refused=_refused(refused),
+        refused=[
+            (
+                format_size(item.result.size_bytes),
+                item.trial.candidate,
+                format_us(item.result.median_s),
+                item.baseline,
+                format_us(item.result.baseline_median_s),
+                ratio_text(item.ratio),
+                item.confidence_text,
+            )
+            for item in refused
+        ],
         promotion=promotion,
         executions=_execution_rows(executions or {}),
-        pictures=_pictures(launch, complete, chosen, limit),
-        failures=_failures(trials),
+        pictures=pictures,
+        failures=[(kind, count, first[kind]) for kind, count in kinds.items()],
         priors=[(one["name"], one["points"], one["weight"] or "0, dropped") for one in overhead.get("priors", [])],
         effort=_overhead(overhead),
         environment=sorted(complete[-1].environment.items()) if complete else [],
-        identity=(
-            f"chorale {version('chorale-collectives')}, topology {launch.conditions['topology']}, "
-            f"launch {launch.launch_id}"
-        ),
+        identity=f"{release}, topology {launch.conditions['topology']}, launch {launch.launch_id}",
         campaign=json.dumps(campaign, indent=1),
     )
 
@@ -105,30 +134,6 @@ def speedup_interval(choice: tables.TableEntry) -> MedianInterval:
     if not result.beside:
         return ratio_interval([result.baseline_median_s] * len(result.times_s), result.times_s)
     return ratio_interval(result.baseline_times_s[tables.fastest_baseline(result)], result.times_s)
-
-
-def _ranges(chosen: Sequence[tables.TableEntry]) -> list[Row]:
-    rows: list[Row] = []
-    for one in tables.table_ranges(chosen):
-        last = "without end" if one.last_bytes is None else f"{one.last_bytes} bytes"
-        what = str(one.entry.trial.candidate) if one.entry.trial else f"the baseline {one.entry.baseline}"
-        rows.append((f"{one.first_bytes} bytes", last, what))
-    return rows
-
-
-def _refused(refused: Sequence[tables.Regression]) -> list[Row]:
-    return [
-        (
-            format_size(item.result.size_bytes),
-            item.trial.candidate,
-            format_us(item.result.median_s),
-            item.baseline,
-            format_us(item.result.baseline_median_s),
-            ratio_text(item.ratio),
-            item.confidence_text,
-        )
-        for item in refused
-    ]
 
 
 def _execution_rows(executions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
@@ -145,33 +150,6 @@ def _execution_rows(executions: Mapping[str, Sequence[Mapping[str, Any]]]) -> li
     return rows
 
 
-def _pictures(
-    launch: Launch,
-    complete: Sequence[CompleteTrial],
-    chosen: Sequence[tables.TableEntry],
-    limit: LinkLimit | None,
-) -> list[tuple[str, str]]:
-    """Return name and SVG of each picture."""
-    if not complete:
-        return []
-    mattered = importances(complete)
-    pictures = [
-        ("Speed-up of the answer", speedup_svg({one.size_bytes: speedup_interval(one) for one in chosen})),
-        ("Bandwidth of the best of each method", bandwidth_svg(complete, limit)),
-        ("Trials over time", history_svg(complete, launch.started_unix_s)),
-    ]
-    if mattered:
-        pictures.append(("Importance of parameters", importance_svg(mattered)))
-    return pictures
-
-
-def _failures(trials: Sequence[TrialRecord]) -> list[Row]:
-    failed = [trial for trial in trials if isinstance(trial, FailedTrial)]
-    counts = Counter(trial.failure_kind.value for trial in failed)
-    first = {trial.failure_kind.value: trial.message for trial in reversed(failed)}
-    return [(kind, count, first[kind]) for kind, count in counts.items()]
-
-
 def _overhead(effort: Mapping[str, Any]) -> list[Row]:
     if not effort["trials"]:
         return []
@@ -182,11 +160,6 @@ def _overhead(effort: Mapping[str, Any]) -> list[Row]:
         *((stage, milliseconds, "of the campaign's process") for stage, milliseconds in effort["stages_ms"].items()),
         ("CPU", effort["cpu_ms"], "of the campaign's process, all of it"),
     ]
-
-
-def _counts(trials: Sequence[TrialRecord]) -> str:
-    counts = Counter(trial.state for trial in trials)
-    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "no trials"
 
 
 _log = logging.getLogger("chorale.tune")

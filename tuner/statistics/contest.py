@@ -100,16 +100,13 @@ class Differences:
     def half_width(self, error: float) -> Floats:
         """Return by how much each mean is off with probability `error` at most, to one side."""
         with np.errstate(invalid="ignore"):
-            return np.where(self.deviation == 0, 0.0, student(error, self.freedom) * self.deviation)
-
-
-def student(error: float, freedom: Floats) -> Floats:
-    """Return the quantile that Student's t exceeds with probability `error`."""
-    return np.array([_student(error, float(number)) for number in freedom.ravel()]).reshape(freedom.shape)
+            quantiles = np.array([_student(error, float(number)) for number in self.freedom])
+            return np.where(self.deviation == 0, 0.0, quantiles * self.deviation)
 
 
 @lru_cache(maxsize=4096)
 def _student(error: float, freedom: float) -> float:
+    """Return the quantile that Student's t exceeds with probability `error`."""
     return float("inf") if freedom <= 0 else float(-special.stdtrit(freedom, error))
 
 
@@ -132,7 +129,7 @@ class LaunchTable:
 
     def add(self, times_s: Mapping[str, Sequence[float]]) -> None:
         """Add a launch: the seconds of all repetitions by name; names without usable times were not in it."""
-        self._columns.append(np.array([launch_value(times_s.get(name, ())) for name in self.names]))
+        self._columns.append(np.array([_middle(times_s.get(name, ())) for name in self.names]))
 
     def differences(self, index: int) -> Differences:
         """Return how far the others are from program number `index`."""
@@ -155,10 +152,17 @@ class LaunchTable:
 
     def pooled(self) -> tuple[float, float]:
         """Return the variance of a time from launch to launch, beside that of the launch itself, and its freedom."""
-        squares, freedom = 0.0, 0.0
-        for block in self._blocks():
-            squares += float(np.sum(_residuals(block) ** 2))
-            freedom += (block.shape[0] - 1) * (block.shape[1] - 1)
+        squares, freedom, logarithms = 0.0, 0.0, self.logarithms
+        grouped: dict[bytes, list[int]] = {}  # launches with the same programs in them, without gaps
+        present = np.isfinite(logarithms)
+        for column in range(self.count):
+            grouped.setdefault(present[:, column].tobytes(), []).append(column)
+        for columns in grouped.values():
+            block = logarithms[np.ix_(np.flatnonzero(present[:, columns[0]]), np.array(columns))]
+            if min(block.shape) > 1:
+                rows, launches = block.mean(axis=1, keepdims=True), block.mean(axis=0, keepdims=True)
+                squares += float(np.sum((block - rows - launches + block.mean()) ** 2))
+                freedom += (block.shape[0] - 1) * (block.shape[1] - 1)
         return (squares / freedom if freedom else 0.0), freedom
 
     def outliers(self) -> list[tuple[str, int]]:
@@ -172,31 +176,6 @@ class LaunchTable:
         usual = 1.4826 * float(np.nanmedian(np.abs(residual)))
         far = np.abs(residual) > max(OUTLIER_SCALES * usual, OUTLIER_LEAST)
         return [(self.names[row], int(column)) for row, column in np.argwhere(far)]
-
-    def _blocks(self) -> list[Floats]:
-        """Return the launches with the same programs in them as arrays without gaps."""
-        logarithms = self.logarithms
-        grouped: dict[bytes, list[int]] = {}
-        present = np.isfinite(logarithms)
-        for column in range(self.count):
-            grouped.setdefault(present[:, column].tobytes(), []).append(column)
-        blocks = [
-            logarithms[np.ix_(np.flatnonzero(present[:, columns[0]]), np.array(columns))]
-            for columns in grouped.values()
-        ]
-        return [block for block in blocks if min(block.shape) > 1]
-
-
-def launch_value(times_s: Sequence[float]) -> float:
-    """Return the logarithm of the median time of a launch, nan where no time is usable."""
-    times = np.asarray(times_s, dtype=float)
-    times = times[np.isfinite(times) & (times > 0)]
-    return float(np.log(np.median(times))) if len(times) else float("nan")
-
-
-def _residuals(block: Floats) -> Floats:
-    """Return what is left of (programs, launches) without the means of both."""
-    return np.asarray(block - block.mean(axis=1, keepdims=True) - block.mean(axis=0, keepdims=True) + block.mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,15 +284,23 @@ class SizeContest:
             return indices[0]
         logarithms = self._table.logarithms[list(indices)]
         shared = np.isfinite(logarithms).all(axis=0)
-        means = logarithms[:, shared].mean(axis=1) if shared.any() else _means(logarithms)
+        counts = np.isfinite(logarithms).sum(axis=1)
+        sums = np.where(np.isfinite(logarithms), logarithms, 0.0).sum(axis=1)
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
+        if shared.any():
+            means = logarithms[:, shared].mean(axis=1)
         return indices[int(np.argmin(np.where(np.isfinite(means), means, np.inf)))]
 
     def _stated(self, leader: int) -> SizeVerdict:
         table, control = self._table, self._fastest_baseline()
         apart, library = table.differences(leader), table.differences(control)
-        beats = self._beats(apart)
+        # Whether the leader is faster than every baseline
+        beats = bool(np.all((apart.mean - apart.half_width(self._win_error))[self._baselines] > 0))
         runs = leader if beats else control
-        behind = self._behind(apart if beats else library)
+        # By how much, at most, something is faster than what is to be run; a logarithm
+        others = apart if beats else library
+        bounds = others.half_width(self._pair_error) - others.mean
+        behind = float(np.max(np.where(np.isfinite(bounds), bounds, np.inf), initial=0.0))
         decided = behind <= math.log1p(self._rules.tolerance)
         decision: Decision = ("program" if beats else "library") if decided else "undecided"
         middle = float(apart.mean[control])
@@ -338,16 +325,6 @@ class SizeContest:
             outliers=tuple(f"{name} in launch {launch + 1}" for name, launch in table.outliers()),
         )
 
-    def _beats(self, apart: Differences) -> bool:
-        """Whether the leader is faster than every baseline."""
-        lowest = (apart.mean - apart.half_width(self._win_error))[self._baselines]
-        return bool(np.all(lowest > 0))
-
-    def _behind(self, apart: Differences) -> float:
-        """Return by how much, at most, something is faster than what `apart` is seen from; a logarithm."""
-        bounds = apart.half_width(self._pair_error) - apart.mean
-        return float(np.max(np.where(np.isfinite(bounds), bounds, np.inf), initial=0.0))
-
     def _more_launches(self, apart: Differences, library: Differences) -> int:
         """Return how many more launches would probably decide, if all means stay."""
         tolerance = math.log1p(self._rules.tolerance)
@@ -371,12 +348,6 @@ def _needed(apart: Differences, error: float, room: Floats) -> Floats:
         needed = apart.launches * (apart.half_width(error) / np.maximum(room, 1e-9)) ** 2
     needed = np.where(np.isfinite(needed), needed, MAX_LAUNCHES)
     return np.asarray(np.where(apart.deviation == 0, 0.0, needed))
-
-
-def _means(logarithms: Floats) -> Floats:
-    counts = np.isfinite(logarithms).sum(axis=1)
-    sums = np.where(np.isfinite(logarithms), logarithms, 0.0).sum(axis=1)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
 
 
 def _exp(logarithm: float) -> float:
@@ -432,27 +403,26 @@ class Controls:
 
     def add(self, measured: BaselineTimes, trials: int) -> None:
         """Take a control that was measured beside the trial after `trials` others."""
-        changes = self._changes(measured)
+        differences = [
+            _middle(new) - _middle(old)
+            for name, sizes in measured.items()
+            for old, new in zip(self._pools.get(name, ()), sizes, strict=False)
+        ]
+        changes = np.array([change for change in differences if np.isfinite(change)])
         moved = len(changes) > 0 and self._has_moved(changes)
         if len(changes):
             self._squares += float(np.sum((changes - np.median(changes)) ** 2)) / 2
             self._freedom += max(len(changes) - 1, 1)
-        within = repetition_deviation([times for sizes in measured.values() for times in sizes])
-        if within is not None:
-            self._within.append(within)
+        # The deviation within launches, robust: from medians of distances between neighbouring repetitions
+        repetitions = [times for sizes in measured.values() for times in sizes if len(times) > 1 and min(times) > 0]
+        steps = [np.abs(np.diff(np.log(np.asarray(times)))) for times in repetitions]
+        if steps:
+            self._within.append(float(np.median(np.concatenate(steps))) / 0.6745 / 2**0.5)
         self._interval = 1 if moved or not self._pools else min(2 * self._interval, LONGEST_INTERVAL)
         self._next = trials + self._interval
         for name, sizes in measured.items():
             before = () if moved else self._pools.get(name, ())
             self._pools[name] = [(*old, *new) for old, new in zip(before, sizes, strict=True)] if before else [*sizes]
-
-    def _changes(self, measured: BaselineTimes) -> Floats:
-        changes = [
-            _middle(new) - _middle(old)
-            for name, sizes in measured.items()
-            for old, new in zip(self._pools.get(name, ()), sizes, strict=False)
-        ]
-        return np.array([change for change in changes if np.isfinite(change)])
 
     def _has_moved(self, changes: Floats) -> bool:
         """Whether the median of the changes at all sizes is more than their scatter explains."""
@@ -465,15 +435,6 @@ class Controls:
 TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
 FIRST_CONTROL = 2
 """Repetitions of the first control: the fewest that tell how much repetitions scatter."""
-
-
-def repetition_deviation(repetitions: Sequence[Times]) -> float | None:
-    """Return the standard deviation of logarithms of times within launches, None where nothing was repeated.
-
-    Robust: from medians of distances between neighbouring repetitions.
-    """
-    steps = [np.abs(np.diff(np.log(np.asarray(times)))) for times in repetitions if len(times) > 1 and min(times) > 0]
-    return float(np.median(np.concatenate(steps))) / 0.6745 / 2**0.5 if steps else None
 
 
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
@@ -499,6 +460,7 @@ def race_ratio(deviation: float) -> float:
 RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 
 
-def _middle(times: Times) -> float:
+def _middle(times: Sequence[float]) -> float:
+    """Return the logarithm of the median time of a launch, nan where no time is usable."""
     usable = [time for time in times if np.isfinite(time) and time > 0]
     return float(np.log(np.median(usable))) if usable else float("nan")

@@ -85,7 +85,9 @@ def _best_program(
     least = 0.0 if always else MIN_SPEEDUP
     columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
     rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in columns)) for item in ranked]
-    proved = _proved(ranked, columns)
+    proved = None  # the trials that the final comparison names at these sizes, where there was one
+    if ranked and ranked[0].verdicts:
+        proved = {name for index in columns if (name := ranked[0].verdicts[index].name) is not None}
     if proved is not None and not always:
         rivals = [rival for rival in rivals if rival.trial.trial_id in proved] or rivals
         least = 0.0 if proved else math.inf
@@ -93,18 +95,11 @@ def _best_program(
     if best.speedup >= least:
         trial = best.trial
         return replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
-    return min((_with_baseline(best, name) for name in best.sizes[0].baseline_times_s), key=lambda rival: rival.time_us)
-
-
-def _proved(ranked: Sequence[RankedTrial], columns: Sequence[int]) -> set[str] | None:
-    """Return the trials that the final comparison names at these sizes, None where there was no such comparison."""
-    if not ranked or not ranked[0].verdicts:
-        return None
-    return {name for index in columns if (name := ranked[0].verdicts[index].name) is not None}
-
-
-def _with_baseline(best: BestProgram, baseline: str) -> BestProgram:
-    return replace(best, baseline=baseline, sizes=tuple(as_baseline(size, baseline) for size in best.sizes))
+    baselines = [
+        replace(best, baseline=name, sizes=tuple(as_baseline(size, name) for size in best.sizes))
+        for name in best.sizes[0].baseline_times_s
+    ]
+    return min(baselines, key=lambda rival: rival.time_us)
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

@@ -73,11 +73,16 @@ def register(
     The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are missing
     or not sound. Algorithms of the library have no files.
     """
-    files = _program_files(store, winner)
+    files: dict[str, bytes] = {}
+    if winner.library is None:
+        stored = _stored(winner)
+        files[PROGRAM_FILE] = read_file(str(store.program_path(stored.program_id)))
+        if stored.schedule_id:
+            files[SCHEDULE_FILE] = read_file(str(store.schedule_path(stored.schedule_id)))
     digests = {name: digest(content) for name, content in files.items()}
     manifest = {**_manifest(campaign, topology, winner), "run_id": run_id, "sha256": digests}
-    certificate = _certificate(files, manifest)
-    manifest["lineage"] = lineage(store, certificate)
+    verified = check_registered(files, manifest) if files else None
+    manifest["lineage"] = lineage(store, {} if verified is None else verified.schedule.certificate)
     manifest_text = json.dumps(manifest, indent=2, sort_keys=True).encode()
     name = model_name(mlflow, campaign.register_.model, campaign.collective, topology, winner.size_class)
     model_tags = {
@@ -188,25 +193,6 @@ def _stored(winner: champions.BestProgram) -> champions.StoredProgram:
     return winner.stored
 
 
-def _program_files(store: Store, winner: champions.BestProgram) -> dict[str, bytes]:
-    """Return the program of `winner` and its schedule, if it has one; nothing for an algorithm of the library."""
-    if winner.library is not None:
-        return {}
-    stored = _stored(winner)
-    files = {PROGRAM_FILE: read_file(str(store.program_path(stored.program_id)))}
-    if stored.schedule_id:
-        files[SCHEDULE_FILE] = read_file(str(store.schedule_path(stored.schedule_id)))
-    return files
-
-
-def _certificate(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the certificate of the schedule after checking it and its program; an empty one without files."""
-    if not files:
-        return {}
-    verified = check_registered(files, manifest)
-    return {} if verified is None else verified.schedule.certificate
-
-
 def _manifest(campaign: Campaign, topology: Topology, winner: champions.BestProgram) -> dict[str, Any]:
     stored = winner.stored
     return {
@@ -303,7 +289,11 @@ def load_best(
         manifest = json.loads(files[MANIFEST_FILE])
         measured = min(manifest["measured"], key=lambda entry: abs(entry["size_bytes"] - size_bytes))
         library = measured.get("library")
-        registered = None if library is not None else _program(files, manifest)
+        registered = None
+        if library is None:
+            verified = check_registered(files, manifest)
+            schedule = None if verified is None else files[SCHEDULE_FILE]
+            registered = RegisteredProgram(verified, schedule, files[PROGRAM_FILE])
     except (KeyError, TypeError, ValueError) as error:
         rule = "a registered version must hold a manifest, and a schedule and a program where it is no library's"
         raise CheckFailed(rule, f"{version.name} version {version.version}: {error!r}", RERUN_WAY_OUT) from error
@@ -334,11 +324,6 @@ def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
     rule = "the registry must know a schedule for the network and collective"
     value = f"none for {collective} on {topology.spec}"
     return CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
-
-
-def _program(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> RegisteredProgram:
-    verified = check_registered(files, manifest)
-    return RegisteredProgram(verified, None if verified is None else files[SCHEDULE_FILE], files[PROGRAM_FILE])
 
 
 _log = logging.getLogger("chorale.registry")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import statistics
 import sys
 import time
@@ -44,25 +45,6 @@ from chorale.tuner.trials.store import Store
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 
 
-def campaign_parameters(campaign: Campaign) -> dict[str, str]:
-    """Return the parameters of the parent run."""
-    return {
-        "topology": campaign.topology,
-        "collective": campaign.collective,
-        "sizes": ",".join(str(size) for size in campaign.sizes),
-        "runner": campaign.runner.kind,
-        "baselines": ",".join(campaign.baselines),
-        "repeats": str(campaign.repeats),
-        "sampler": campaign.resolved_sampler,
-        "seed": str(campaign.seed),
-    }
-
-
-def trial_parameters(record: TrialRecord) -> dict[str, str]:
-    """Return the parameters of the candidate as text."""
-    return {name: "null" if value is None else str(value) for name, value in record.candidate.parameters.items()}
-
-
 def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
     """Return the tags of a trial: state, content ids, environment, or why it failed."""
     tags = {
@@ -92,32 +74,20 @@ def trial_files(record: TrialRecord, store: Store) -> dict[str, bytes]:
     return files
 
 
-def metrics_of(record: TrialRecord) -> list[MetricPoint]:
-    """Return the metrics of a trial: times in microseconds, bandwidth, speed-up, by size in bytes."""
-    seconds = MetricPoint("seconds", record.seconds)
-    if not isinstance(record, CompleteTrial):
-        return [seconds]
-    return [seconds, MetricPoint("mean_speedup", record.speedup), *size_metrics(record.sizes)]
-
-
 def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPoint]:
     """Return the metrics of one measurement, the size in bytes as step."""
-    return [
-        MetricPoint(f"{prefix}{name}", value, size.size_bytes)
-        for size in sizes
-        for name, value in _values_at(size).items()
-    ]
-
-
-def _values_at(size: SizeResult) -> dict[str, float]:
-    beside = size.baseline_times_s if size.beside else {}
-    return {
-        "time_us": size.median_s * 1e6,
-        "time_us_min": min(size.times_s) * 1e6,
-        "algbw_gb_per_s": size.algbw_gb_per_s,
-        "speedup": size.speedup,
-        **{f"baseline_time_us.{name}": statistics.median(times) * 1e6 for name, times in beside.items()},
-    }
+    points = []
+    for size in sizes:
+        beside = size.baseline_times_s if size.beside else {}
+        values = {
+            "time_us": size.median_s * 1e6,
+            "time_us_min": min(size.times_s) * 1e6,
+            "algbw_gb_per_s": size.algbw_gb_per_s,
+            "speedup": size.speedup,
+            **{f"baseline_time_us.{name}": statistics.median(times) * 1e6 for name, times in beside.items()},
+        }
+        points += [MetricPoint(f"{prefix}{name}", value, size.size_bytes) for name, value in values.items()]
+    return points
 
 
 def summary_of(trials: Sequence[TrialRecord]) -> list[MetricPoint]:
@@ -168,12 +138,6 @@ class TrackingResult:
     run_ids: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
     seconds: float = 0.0
-
-
-def pauses_of(patience_s: float) -> list[float]:
-    """Return waits of at most `NOTICE_S` that add up to `patience_s`."""
-    whole, rest = divmod(patience_s, NOTICE_S)
-    return [NOTICE_S] * int(whole) + ([rest] if rest else [])
 
 
 _log = logging.getLogger("chorale.tracking")
@@ -287,22 +251,18 @@ class Tracker:
         self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str, patience_s: float
     ) -> None:
         last = self._thread.submit(self._guarded, self._complete, list(trials), final, status)
-        uploaded = -1
+        uploaded, pauses = -1, math.ceil(patience_s / NOTICE_S)
         while not last.done() and uploaded < len(self._runs):
             uploaded = len(self._runs)
-            self._await_upload(last, patience_s, len(trials))
+            for _ in range(pauses):
+                try:
+                    last.result(timeout=patience_s / pauses)
+                    break
+                except StillBusy:
+                    text = "waiting for MLflow at %s: it has %d of %d trials (ctrl-C ends this; %s)"
+                    _log.warning(text, self._uri, len(self._runs), len(trials), "--resume uploads the rest")
         if not last.done():
             self._problem = f"MLflow at {redacted(self._uri)} is slow"
-
-    def _await_upload(self, last: Future[None], patience_s: float, trials: int) -> None:
-        """Wait for the upload for `patience_s`; say at least every `NOTICE_S` what is waited for."""
-        for pause_s in pauses_of(patience_s):
-            try:
-                last.result(timeout=pause_s)
-                break
-            except StillBusy:
-                text = "waiting for MLflow at %s: it has %d of %d trials (ctrl-C ends this; --resume uploads the rest)"
-                _log.warning(text, self._uri, len(self._runs), trials)
 
     @property
     def mlflow(self) -> MlflowStore | None:
@@ -358,7 +318,18 @@ class Tracker:
                 },
                 start_ms,
             )
-        mlflow.log(self._parent_run_id, parameters=campaign_parameters(self._campaign), tags=self._objects)
+        campaign = self._campaign
+        parameters = {
+            "topology": campaign.topology,
+            "collective": campaign.collective,
+            "sizes": ",".join(str(size) for size in campaign.sizes),
+            "runner": campaign.runner.kind,
+            "baselines": ",".join(campaign.baselines),
+            "repeats": str(campaign.repeats),
+            "sampler": campaign.resolved_sampler,
+            "seed": str(campaign.seed),
+        }
+        mlflow.log(self._parent_run_id, parameters=parameters, tags=self._objects)
         document = json.dumps(self._campaign.model_dump(by_alias=True, mode="json"), indent=2)
         mlflow.upload(self._parent_run_id, {"campaign.json": document.encode()})
 
@@ -379,7 +350,12 @@ class Tracker:
             tags = {}
         else:
             run_id = run.run_id
-        mlflow.log(run_id, metrics_of(record), trial_parameters(record), tags, end_ms)
+        values = record.candidate.parameters.items()
+        parameters = {name: "null" if value is None else str(value) for name, value in values}
+        metrics = [MetricPoint("seconds", record.seconds)]
+        if isinstance(record, CompleteTrial):
+            metrics += [MetricPoint("mean_speedup", record.speedup), *size_metrics(record.sizes)]
+        mlflow.log(run_id, metrics, parameters, tags, end_ms)
         mlflow.upload(run_id, trial_files(record, self._store))
         mlflow.end_run(run_id, STATUS[record.state], end_ms)
         self._runs[record.trial_id] = RunState(run_id, finished=True)
