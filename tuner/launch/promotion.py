@@ -100,8 +100,11 @@ class _Gate:
     def judge(self, winner: BestProgram) -> PromotionVerdict:
         against = None
         try:
-            name = None if self.mlflow is None else self._name(self.mlflow, winner)
-            champion = self.mlflow.aliased(name, self.campaign.register_.alias) if self.mlflow and name else None
+            name, champion, ours = None, None, self.campaign.register_
+            if self.mlflow is not None:
+                what = self.campaign.collective, self.topology, winner.size_class
+                name = registry.model_name(self.mlflow, ours.model, *what)
+                champion = self.mlflow.aliased(name, ours.alias)
             against = None if champion is None else champion.version
             refused = self._refused(winner, against) or self._decided(winner, champion, name)
             return refused or self._measured(winner, champion)
@@ -132,7 +135,13 @@ class _Gate:
 
     def _measured(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict:
         against = None if champion is None else champion.version
-        challenger = {CHALLENGER: self._rival(winner)}
+        if winner.library is not None:
+            rival: Rival = winner.library
+        elif winner.stored is None:
+            raise CheckFailed("a baseline must be possible to make", winner.baseline, "choose other `baselines`")
+        else:
+            rival = self._program(winner.stored.candidate, winner.stored.program_id)
+        challenger = {CHALLENGER: rival}
         fault, passed = self._fault_test(winner, challenger)
         if fault is not None:
             return PromotionVerdict(False, f"fault test: {fault.message}", against)
@@ -162,8 +171,13 @@ class _Gate:
     def _compared(self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, passed: str) -> PromotionVerdict:
         sizes = tuple(size.size_bytes for size in winner.sizes)
         outcome = self._run(winner, rivals, sizes, REPEATS)
-        if isinstance(outcome, RunFailure):
-            return self._without_comparison(winner, rivals, champion, outcome)
+        if isinstance(outcome, RunFailure):  # a champion that fails by itself loses the alias
+            alone = self._run(winner, {CHAMPION: rivals[CHAMPION]}, sizes, 1)
+            is_broken = isinstance(alone, RunFailure) and alone.kind in BROKEN
+            reason = f"could not be compared: {outcome.message}"
+            if isinstance(alone, RunFailure) and is_broken:
+                reason = f"version {champion.version} fails here: {alone.message}"
+            return PromotionVerdict(is_broken, reason, champion.version)
         times = _mean_times(outcome.results[CHALLENGER]), _mean_times(outcome.results[CHAMPION])
         ratio = ratio_interval(*times)
         faster = ratio.high < 1
@@ -171,16 +185,6 @@ class _Gate:
         at = ", ".join(format_size(size) for size in sizes)
         reason = f"{word} version {champion.version} side by side at {at}, {REPEATS} repetitions; {passed}"
         return PromotionVerdict(faster, reason, champion.version, ratio)
-
-    def _without_comparison(
-        self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, failure: RunFailure
-    ) -> PromotionVerdict:
-        """Decide where both together gave no times: a champion that fails by itself loses the alias."""
-        sizes = tuple(size.size_bytes for size in winner.sizes)
-        alone = self._run(winner, {CHAMPION: rivals[CHAMPION]}, sizes, 1)
-        if isinstance(alone, RunFailure) and alone.kind in BROKEN:
-            return PromotionVerdict(True, f"version {champion.version} fails here: {alone.message}", champion.version)
-        return PromotionVerdict(False, f"could not be compared: {failure.message}", champion.version)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
         """Measure `rivals`; algorithms of the library, which cannot run alone, beside the program of the best trial."""
@@ -197,13 +201,6 @@ class _Gate:
             return outcome
         of_library = {name: outcome.results[library_result(algorithm)] for name, algorithm in library.items()}
         return replace(outcome, results={**outcome.results, **of_library})
-
-    def _rival(self, winner: BestProgram) -> Rival:
-        if winner.library is not None:
-            return winner.library
-        if winner.stored is None:
-            raise CheckFailed("a baseline must be possible to make", winner.baseline, "choose other `baselines`")
-        return self._program(winner.stored.candidate, winner.stored.program_id)
 
     def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, AnyProgram]:
         return candidate, lift_code(self.store.program_path(program_id).read_bytes())
@@ -229,12 +226,6 @@ class _Gate:
             rule, way_out = "a champion from a file must run on the runner", "choose another `runner`"
             raise CheckFailed(rule, f"{candidate} for {program.target}", way_out)
         return candidate, build_program(verified, target.options(candidate)).program
-
-    def _name(self, mlflow: MlflowStore, winner: BestProgram) -> str:
-        campaign = self.campaign
-        return registry.model_name(
-            mlflow, campaign.register_.model, campaign.collective, self.topology, winner.size_class
-        )
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:

@@ -12,11 +12,11 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
@@ -27,9 +27,6 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.trials import journal as journals
 from chorale.tuner.trials.records import CompleteTrial, FinalComparison, RankedTrial, TrialRecord, ranked_trials
-
-if TYPE_CHECKING:
-    from chorale.tuner.config.campaign import Campaign
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -187,7 +184,10 @@ class Store:
     def recover(self, patience_s: float = journals.RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> bool:
         """Write what still waits, trying again for about `patience_s`, once; return whether nothing is left."""
         waited_s = 0.0
-        while not self._save_whole():
+        while True:
+            with uninterrupted():
+                if self._save():
+                    break
             if waited_s >= patience_s or self._waited_in_vain:
                 self._waited_in_vain = True
                 return False
@@ -220,22 +220,16 @@ class Store:
         self.journal.close()
         self._lock.release()
 
-    def _write(self, unsaved: _Unsaved) -> None:
-        if unsaved.path is None:
-            self.journal.append(unsaved.content)
-        else:
-            unsaved.path.parent.mkdir(exist_ok=True)
-            write_file(unsaved.path, unsaved.content)
-
-    def _save_whole(self) -> bool:
-        with uninterrupted():
-            return self._save()
-
     def _save(self) -> bool:
         """Write as much of what waits as possible, in order; return whether nothing is left."""
         while self._pending:
+            unsaved = self._pending[0]
             try:
-                self._write(self._pending[0])
+                if unsaved.path is None:
+                    self.journal.append(unsaved.content)
+                else:
+                    unsaved.path.parent.mkdir(exist_ok=True)
+                    write_file(unsaved.path, unsaved.content)
             except journals.JournalLost:
                 self._pending.clear()
                 raise
@@ -374,8 +368,32 @@ def campaign_rows(home: Home) -> list[dict[str, Any]]:
     state: of the newest launch: `ended` with a final comparison, else `unfinished`; `damaged` where its journal cannot
     be read
     """
-    names = sorted(path.name for path in home.campaigns.glob("*") if path.is_dir())
-    return [_row(name, folders) for name in names if (folders := journals.launch_folders(home, name))]
+    rows: list[dict[str, Any]] = []
+    for name in sorted(path.name for path in home.campaigns.glob("*") if path.is_dir()):
+        folders = journals.launch_folders(home, name)
+        if not folders:
+            continue
+        content = None
+        with suppress(InvalidInput):
+            content = journals.parse_lines(journals.whole_lines(journals.read_journal(folders[-1] / JOURNAL)))
+        state, campaign = "damaged", {}
+        if content is not None and content.launch is not None:
+            campaign = content.launch.campaign
+            state = "unfinished" if content.final is None else "ended"
+        records = () if content is None else content.records
+        rows.append(
+            {
+                "campaign": name,
+                "topology": campaign.get("topology"),
+                "collective": campaign.get("collective"),
+                "launches": len(folders),
+                "trials": len(records),
+                "complete": sum(isinstance(record, CompleteTrial) for record in records),
+                "state": state,
+                "folder": str(folders[-1]),
+            }
+        )
+    return rows
 
 
 def launched_campaign(home: Home, name: str) -> Campaign:
@@ -388,35 +406,4 @@ def launched_campaign(home: Home, name: str) -> Campaign:
     if HIDDEN in json.dumps(document):
         way_out = "go on with `chorale tune FILE --resume`"
         raise InvalidInput("a journal has no passwords, which this campaign needs", name, way_out)
-    from chorale.tuner.config.campaign import Campaign  # noqa: PLC0415 (a list does without)
-
     return Campaign.model_validate(document)
-
-
-def _row(name: str, folders: list[Path]) -> dict[str, Any]:
-    content = _content(folders[-1])
-    campaign = {} if content is None or content.launch is None else content.launch.campaign
-    records = () if content is None else content.records
-    return {
-        "campaign": name,
-        "topology": campaign.get("topology"),
-        "collective": campaign.get("collective"),
-        "launches": len(folders),
-        "trials": len(records),
-        "complete": sum(isinstance(record, CompleteTrial) for record in records),
-        "state": _state(content),
-        "folder": str(folders[-1]),
-    }
-
-
-def _content(folder: Path) -> journals.JournalContent | None:
-    try:
-        return journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL)))
-    except InvalidInput:
-        return None
-
-
-def _state(content: journals.JournalContent | None) -> str:
-    if content is None or content.launch is None:
-        return "damaged"
-    return "unfinished" if content.final is None else "ended"
