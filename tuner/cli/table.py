@@ -141,11 +141,9 @@ def write(
     known = job_tables.table_of_registry(mlflow, network, job_group, types, alias)
     if known is not None:
         return _written(known, output, key)
-    from chorale.tuner.reports.predicted_tables import predicted_table  # noqa: PLC0415 - only without measurements
-
     notice(f"nothing was measured on {network.spec}: the table has what is predicted; `chorale tune` measures")
     types, pricing = types if dtypes else (ANY_DTYPE,), Prices(link_gbps=link_gbps).pricing(network)
-    return _written(predicted_table(network, pricing, job_group, types), output, key)
+    return _written(job_tables.predicted_table(network, pricing, job_group, types), output, key)
 
 
 @table_app.command("show")

@@ -1,9 +1,10 @@
-"""Tuning tables for jobs, of program files, campaigns or the registry; as documents and for people."""
+"""Tuning tables for jobs, of program files, campaigns, the registry or predictions; as documents and for people."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -18,19 +19,22 @@ from chorale.job.files import read_file
 from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
 from chorale.job.table.model import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
 from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
+from chorale.runners.api.config import CPU_TARGET
 from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_us
 from chorale.runners.engine.library import DataType
 from chorale.runners.measurement.precision import median_interval
 from chorale.runners.simulated.config import SimulatedConfig
-from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
-from chorale.synth.collective import parse_collective
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
-from chorale.synth.methods.catalog import METHODS
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
+from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.library_call import LibrarySettings, is_library_text, parse_library_call
 from chorale.synth.programs.program import Program
@@ -42,11 +46,12 @@ from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.costs.pricing import program_time_per_byte
+from chorale.tuner.costs.pricing import Pricing, program_time_per_byte
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import is_plan_file, load_unchecked
 from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
 from chorale.tuner.files.topology_specs import absolute_spec, load_topology
+from chorale.tuner.reports.bound import checked
 from chorale.tuner.reports.synthesis import describe_topology
 from chorale.tuner.reports.tables import aligned_rows
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
@@ -158,18 +163,15 @@ def assemble(
     ]
     require_disjoint(entries, "write a table for each, and join them with `chorale table merge --prefer`")
     of_job = ranks is None if network_is_of_job is None else network_is_of_job
+    facts = {} if network is None else {**describe_topology(network), "spec": absolute_spec(network.spec)}
+    programs = {row.program.digest: row.program for row in rows if row.program is not None}
     return Table(
-        {} if network is None or not of_job else network_document(network),
+        facts if of_job else {},
         job_ranks,
         tuple(sorted(entries, key=sort_key)),
-        {row.program.digest: row.program for row in sorted(rows, key=_digest) if row.program is not None},
+        dict(sorted(programs.items())),
         {**provenance, "code_version": version("chorale-collectives")},
     )
-
-
-def network_document(network: Topology) -> dict[str, Any]:
-    """Return the facts of a network that a table holds."""
-    return {**describe_topology(network), "spec": absolute_spec(network.spec)}
 
 
 def checked_program(
@@ -189,30 +191,20 @@ def checked_program(
         if rule == SWITCHES:
             way_out = "choose programs of ranks alone; campaigns for jobs have them without the method in-network"
             raise InvalidInput("jobs have processes for ranks only", f"{name}: {message}", way_out)
-        raise CheckFailed(
-            f"a program must do what its collective says ({rule})", f"{name}: {message}", "lower it again"
-        )
+        demand = f"a program must do what its collective says ({rule})"
+        raise CheckFailed(demand, f"{name}: {message}", "lower it again")
     program = lift(text)
-    making = (
-        method or _method_of(program),
-        parameters or {name: getattr(program, name) for name in ("chunks", "channels", "protocol", "in_place")},
-    )
-    return program, table_program(text, program.target, *making)
-
-
-def _method_of(program: Program) -> str:
-    """Return the method in a name such as `allgather bfb torus:4x4`, or else nothing."""
-    words = program.name.split()
-    return words[1] if len(words) == 3 and words[1] in METHODS else ""
+    words = program.name.split()  # such as `allgather bfb torus:4x4`
+    named = words[1] if len(words) == 3 and words[1] in METHODS else ""
+    stated = {name: getattr(program, name) for name in ("chunks", "channels", "protocol", "in_place")}
+    return program, table_program(text, program.target, method or named, parameters or stated)
 
 
 def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
     """Return how far a schedule is from a bound on all schedules, with the bound's certificate, checked."""
-    schedule = verified.schedule
-    bound = bound_of_schedule(schedule, verified.cost.time_per_byte)
-    return _gap_document(schedule.topology, schedule.collective, verified.cost.time_per_byte, bound) | {
-        "schedule_id": schedule.id
-    }
+    schedule, achieved = verified.schedule, verified.cost.time_per_byte
+    bound = bound_of_schedule(schedule, achieved)
+    return _gap_document(schedule.topology, schedule.collective, achieved, bound) | {"schedule_id": schedule.id}
 
 
 def program_certificate(program: Program, network: Topology) -> dict[str, Any]:
@@ -226,13 +218,11 @@ def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict
 
 
 def _gap_document(network: Topology, collective: Any, achieved: Any, bound: Bound) -> dict[str, Any]:
-    certificate = bound.to_json(network)
-    check_certificate(network, collective, certificate)
     return {
         "lower_bound": str(bound.value),
         "achieved": str(achieved),
         "gap": str(achieved / bound.value - 1),
-        "certificate": dict(certificate),
+        "certificate": dict(checked(network, collective, bound).to_json(network)),
     }
 
 
@@ -259,12 +249,19 @@ def _row_of_file(
     verified = None
     if Path(file).suffix in SUFFIXES and not is_plan_file(file):  # lowered as for the runners of campaigns
         verified = verify_schedule(load_schedule(file))
-        _require_same_network(given, verified.schedule.topology)
+        own_network = verified.schedule.topology
+        if given is not None and given.id != own_network.id:
+            rule = f"--topology must be the topology of the schedule, {own_network.spec}"
+            raise InvalidInput(rule, given.spec, "leave it out")
         text = build_program(verified, runner_config("local", None).lowering()).text.encode()
     else:
         text = read_file(file, MAX_TEXT_BYTES)
     lifted, program = checked_program(text, file)
-    network = given or (verified.schedule.topology if verified else _named_network(file, program))
+    network = given or (verified.schedule.topology if verified else None)
+    if network is None:
+        with suppress(InvalidInput):  # the name of a program may say it
+            named, _ = load_unchecked(file, None)
+            network = named if named.compute_count == program.ranks else None
     # Raise InvalidInput if the program says itself that some of the sizes are not for it
     own = SizeRange(lifted.min_bytes, lifted.max_bytes or None)
     if sizes.without([own]):
@@ -284,22 +281,6 @@ def _row_of_file(
     return row, network
 
 
-def _require_same_network(given: Topology | None, own: Topology) -> None:
-    """Raise InvalidInput if a schedule is for another network than the given one."""
-    if given is not None and given.id != own.id:
-        rule = f"--topology must be the topology of the schedule, {own.spec}"
-        raise InvalidInput(rule, given.spec, "leave it out")
-
-
-def _named_network(file: str, program: TableProgram) -> Topology | None:
-    """Return the network that the name of a program says, None where it says none."""
-    try:
-        network, _ = load_unchecked(file, None)
-    except InvalidInput:
-        return None
-    return network if network.compute_count == program.ranks else None
-
-
 def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topology) -> None:
     """Raise CheckFailed if a program sends between `ranks` that no path of links joins, InvalidInput if the network
     lacks one of them."""
@@ -309,10 +290,6 @@ def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topol
     for src, dst in unlinked(text, ranks, reachability(network)):
         value = f"{name}: rank {ranks[src]} sends to rank {ranks[dst]}"
         raise CheckFailed(f"a program must send where {network.spec} has a path", value, "make one for this network")
-
-
-def _digest(row: RangeRow) -> str:
-    return "" if row.program is None else row.program.digest
 
 
 _log = logging.getLogger("chorale.table")
@@ -336,21 +313,20 @@ def table_of_campaign(
     chosen = tuning_table(snapshot.ranked_trials, campaign["objective"] == "geomean_speedup")
     origin = {"campaign": name, "launch": snapshot.launch.number, "launch_id": snapshot.launch.launch_id}
     versions = _registered(home, campaign, network, snapshot.launch.launch_id) if with_mlflow else {}
-    rows = []
-    for item in _bounded(table_ranges(chosen), chosen, beyond):
-        among = [
-            entry
-            for entry in chosen
-            if (
-                item.first_bytes <= entry.size_bytes
-                and (item.last_bytes is None or entry.size_bytes <= item.last_bytes)
-            )
-        ]
+    ranges, rows = list(table_ranges(chosen)), []
+    # Cut to the classes of measured sizes, or as they are from the smallest size on
+    smallest = min(SizeClass.of(entry.size_bytes).min_bytes for entry in chosen)
+    ranges[0] = replace(ranges[0], first_bytes=0 if beyond else smallest)
+    if not beyond:
+        largest = max(SizeClass.of(entry.size_bytes).max_bytes for entry in chosen)
+        ranges[-1] = replace(ranges[-1], last_bytes=largest)
+    for item in ranges:
+        sizes = SizeRange(item.first_bytes, item.last_bytes)
+        among = [entry for entry in chosen if sizes.first <= entry.size_bytes <= (sizes.last or entry.size_bytes)]
         registered = versions.get(item.entry.trial.program_id) if item.entry.trial else None
         rows.append(_campaign_row(snapshot, network, item, among, origin | (registered or {})))
-    return assemble(
-        rows, network, group, dtypes, {"source": "campaign", **origin, "runner": campaign["runner"]["kind"]}
-    )
+    provenance = {"source": "campaign", **origin, "runner": campaign["runner"]["kind"]}
+    return assemble(rows, network, group, dtypes, provenance)
 
 
 def _newest_launch(home: Home, name: str) -> LaunchSnapshot:
@@ -364,17 +340,6 @@ def _newest_launch(home: Home, name: str) -> LaunchSnapshot:
         raise InvalidInput("the campaign must have been launched here", name, f"there are: {known}; see CHORALE_HOME")
     rule, way_out = "a campaign must have a complete trial to give a table", "run it again with `chorale tune`"
     raise CheckFailed(rule, name, way_out)
-
-
-def _bounded(ranges: Sequence[TableRange], chosen: Sequence[TableEntry], beyond: bool) -> list[TableRange]:
-    """Return the ranges cut to the classes of measured sizes, or as they are from the smallest size on."""
-    if beyond:
-        return [replace(ranges[0], first_bytes=0), *ranges[1:]]
-    smallest = min(SizeClass.of(entry.size_bytes).min_bytes for entry in chosen)
-    largest = max(SizeClass.of(entry.size_bytes).max_bytes for entry in chosen)
-    last = replace(ranges[-1], last_bytes=largest)
-    cut = [*ranges[:-1], last]
-    return [replace(cut[0], first_bytes=smallest), *cut[1:]]
 
 
 def _campaign_row(
@@ -393,18 +358,24 @@ def _campaign_row(
         return make(None, measured, None, {**origin, "baseline": item.entry.baseline})
     if (settings := trial.candidate.settings) is not None:
         return make(None, measured, None, {**origin, "trial_id": trial.trial_id}, settings)
-    text = read_file(str(snapshot.folder / "programs" / f"{trial.program_id}.xml"))
-    lifted, program = checked_program(text, f"trial {trial.number}", trial.candidate.method, trial.candidate.parameters)
-    require_links(f"trial {trial.number}", text, tuple(range(network.compute_count)), network)
-    if not trial.schedule_id:  # a program from a file
-        return make(program, measured, program_certificate(lifted, network), {**origin, "trial_id": trial.trial_id})
-    schedule = read_file(str(snapshot.folder / "schedules" / f"{trial.schedule_id}.parquet"))
-    verified = verify(from_parquet(schedule, load_topology))
-    if verified.schedule.topology.id != network.id:
-        value, way_out = f"another {network.spec}", "write the table where the campaign ran"
-        raise CheckFailed("the network must be the one that the campaign was for", value, way_out)
-    certificate = schedule_certificate(verified)
+    text, verified = read_file(str(snapshot.folder / "programs" / f"{trial.program_id}.xml")), None
+    if trial.schedule_id:  # none of a program from a file
+        schedule = read_file(str(snapshot.folder / "schedules" / f"{trial.schedule_id}.parquet"))
+        verified = verify(from_parquet(schedule, load_topology))
+        if verified.schedule.topology.id != network.id:
+            value, way_out = f"another {network.spec}", "write the table where the campaign ran"
+            raise CheckFailed("the network must be the one that the campaign was for", value, way_out)
+    program, certificate = _certified(text, f"trial {trial.number}", trial.candidate.parameters, verified, network)
     return make(program, measured, certificate, {**origin, "trial_id": trial.trial_id})
+
+
+def _certified(
+    text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
+) -> tuple[TableProgram, dict[str, Any]]:
+    """Return a checked program that all ranks of `network` run, and how good it is, or the schedule that it is of."""
+    lifted, program = checked_program(text, name, parameters["method"], parameters)
+    require_links(name, text, tuple(range(network.compute_count)), network)
+    return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
 
 
 def _measured(entry: TableEntry) -> dict[str, Any]:
@@ -494,12 +465,39 @@ def _registry_row(
     text = entry.registered.program
     if is_library_text(text):
         return make(None, facts, None, origin, parse_library_call(text).settings)
-    parameters = manifest["parameters"]
-    lifted, program = checked_program(text, f"{version.name} {version.version}", parameters["method"], parameters)
-    require_links(version.name, text, tuple(range(network.compute_count)), network)
-    verified = entry.registered.verified
-    certificate = program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
+    name, verified = f"{version.name} {version.version}", entry.registered.verified
+    program, certificate = _certified(text, name, manifest["parameters"], verified, network)
     return make(program, facts, certificate, origin)
+
+
+PREDICTED = "predicted"
+COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCE_SCATTER)
+SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
+"""Sizes at which methods are compared; each stands for those up to the next."""
+
+
+def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes: Sequence[str]) -> Table:
+    """Return the table of the fastest programs by the congestion model, marked as predicted, for all sizes."""
+    rows = [row for collective in COLLECTIVES for row in _predicted_rows(network, collective, pricing)]
+    return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
+
+
+def _predicted_rows(network: Topology, collective: Collective, pricing: Pricing) -> Iterator[RangeRow]:
+    task = SynthesisTask(network, collective, Options(), SerialExecutor())
+    choices = AUTO_METHOD.timed(task, pricing.network(network))
+    chosen = [(size_bytes, choices.at(size_bytes)) for size_bytes in SIZES]
+    runs = [list(run) for _, run in groupby(chosen, key=lambda pair: id(pair[1].traffic))]
+    firsts = [0, *(run[0][0] for run in runs[1:])]
+    lasts = [*(first - 1 for first in firsts[1:]), None]
+    for run, first, last in zip(runs, firsts, lasts, strict=True):
+        verified = verify(run[0][1].schedule())
+        schedule, name = verified.schedule, f"{verified.schedule.method} {collective.name.value}"
+        text = build_program(verified, LoweringOptions(CPU_TARGET)).text.encode()
+        _, program = checked_program(text, name, schedule.method, schedule.parameters)
+        times = [{"size_bytes": size_bytes, "time_us": float(choice.seconds) * 1e6} for size_bytes, choice in run]
+        certificate, origin = schedule_certificate(verified), {"source": PREDICTED, "sizes": times}
+        what = collective.name.value, collective.root, SizeRange(first, last)
+        yield RangeRow(*what, program, None, certificate, origin)
 
 
 SHOWN_DIGITS = 12
@@ -551,9 +549,7 @@ def table_lines(table: Table, digest: str, name: str) -> Text:
             source = f"{source}, simulated".removeprefix(", ")
         rows.append(
             (
-                entry.collective if entry.root is None else f"{entry.collective} from {entry.root}",
-                entry.dtype,
-                "all" if entry.group is None else ",".join(map(str, entry.group)),
+                *_what_for(entry.collective, entry.root, entry.dtype, entry.group),
                 str(SizeRange.of(entry)),
                 _what_runs(table, entry),
                 " to ".join(dict.fromkeys([*times[:1], *times[-1:]])),
@@ -564,16 +560,18 @@ def table_lines(table: Table, digest: str, name: str) -> Text:
     return aligned_rows(title, rows)
 
 
+def _what_for(collective: str, root: int | None, dtype: str, group: Sequence[int] | None) -> tuple[str, str, str]:
+    ranks = "all" if group is None else ",".join(map(str, group))
+    return collective if root is None else f"{collective} from {root}", dtype, ranks
+
+
 def _what_runs(table: Table, entry: JobEntry) -> str:
-    if entry.program is None:
-        return "the library's own" if entry.settings is None else f"the library's {_settings_text(entry.settings)}"
-    return f"{table.programs[entry.program].method or 'a program'} {entry.program[:SHOWN_DIGITS]}"
-
-
-def _settings_text(settings: Mapping[str, Any]) -> str:
-    return " ".join(
-        str(value) if name in ("algorithm", "protocol") else f"{name}={value}" for name, value in settings.items()
-    )
+    if entry.program is not None:
+        return f"{table.programs[entry.program].method or 'a program'} {entry.program[:SHOWN_DIGITS]}"
+    if entry.settings is None:
+        return "the library's own"
+    named = {name: "" if name in ("algorithm", "protocol") else f"{name}=" for name in entry.settings}
+    return f"the library's {' '.join(f'{named[name]}{value}' for name, value in entry.settings.items())}"
 
 
 def diff_lines(document: Mapping[str, Any], before: str, after: str) -> RichTable:
@@ -584,9 +582,7 @@ def diff_lines(document: Mapping[str, Any], before: str, after: str) -> RichTabl
         rows.add_row(name, "", "", "", *texts)
     for change in document["changes"]:
         rows.add_row(
-            change["collective"] if change["root"] is None else f"{change['collective']} from {change['root']}",
-            change["dtype"],
-            "all" if change["group"] is None else ",".join(map(str, change["group"])),
+            *_what_for(change["collective"], change["root"], change["dtype"], change["group"]),
             str(SizeRange(change["min_bytes"], change["max_bytes"])),
             change["before"][:SHOWN_DIGITS],
             change["after"][:SHOWN_DIGITS],

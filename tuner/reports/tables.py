@@ -171,7 +171,6 @@ PIPED_COLUMNS = 80
 """Width of output that goes to a file or a pipe, unless COLUMNS says another one."""
 
 
-@dataclass(frozen=True, slots=True, init=False)
 class Result:
     """The result of an operation.
 
@@ -182,12 +181,6 @@ class Result:
     next_step: command that one may want to type next, for people only
     """
 
-    document: Mapping[str, Any]
-    shown: tuple[Table | Text | str, ...]
-    exit_code: int
-    failure: ChoraleError | None
-    next_step: str | None
-
     def __init__(
         self,
         document: Mapping[str, Any],
@@ -196,11 +189,8 @@ class Result:
         failure: ChoraleError | None = None,
         next_step: str | None = None,
     ) -> None:
-        object.__setattr__(self, "document", document)
-        object.__setattr__(self, "shown", shown)
-        object.__setattr__(self, "exit_code", exit_code)
-        object.__setattr__(self, "failure", failure)
-        object.__setattr__(self, "next_step", next_step)
+        self.document, self.shown = document, shown
+        self.exit_code, self.failure, self.next_step = exit_code, failure, next_step
 
 
 def facts_table(title: str, rows: Iterable[tuple[str, str]] = ()) -> Table:
