@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "bound": ("synthesize", "Say how fast a collective can be at best, by which links, with how many trees per shard."),
     "failures": ("synthesize", "Plan a verified schedule for the loss of each compute node and link, one at a time."),
     "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
-    "judge": ("judge", "Say whether measured times are good, beside the bound and the library's own model."),
+    "judge": ("run", "Say whether measured times are good, beside the bound and the library's own model."),
     "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
     "watch": ("fabric", "Watch the links of a fabric; plan, compare and publish a new tuning table when they change."),
     "record": ("record", "Run a job and write down which collectives it calls: at which sizes, how often, how long."),

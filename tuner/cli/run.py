@@ -1,4 +1,4 @@
-"""`chorale run`: execute a schedule or a program, check its results, time it and report."""
+"""`chorale run` and `chorale judge`: execute a program, check and time it; say whether measured times are good."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import CollectiveFile, ElementTypeName, RunnableFile, Sizes, file_to_write, offer
+from chorale.tuner.cli.options import SPECS, CollectiveFile, ElementTypeName, RunnableFile, Sizes, file_to_write, offer
 from chorale.tuner.cli.output import people, print_error
 from chorale.tuner.cli.process import stop_before_the_job_ends
 from chorale.tuner.cli.slurm import SlurmOptions, job_name, run_as_job
@@ -45,6 +45,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import execution_line, report_executions, require_trace_files
+from chorale.tuner.reports.judge import judge as judge_file
 from chorale.tuner.reports.tables import Result, facts_table, numbers_table, speed_text
 
 
@@ -324,3 +325,34 @@ class RunReport:
                 facts["of programs that were left out of the fit"] = f"{fitted.unseen_error:.2%}"
             yield facts_table(f"calibration from {fitted.observations} measurements", facts.items())
         yield from map(execution_line, self.executions)
+
+
+def judge(
+    results: Annotated[
+        str,
+        typer.Argument(
+            metavar="RESULTS", help="Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form."
+        ),
+    ],
+    topology: Annotated[
+        str,
+        typer.Option(metavar="SPEC|FILE", autocompletion=offer(SPECS), help="The network on which it was measured."),
+    ],
+    collective: Annotated[
+        str | None, typer.Option(help="Chooses one of several in the file; names it where the file does not.")
+    ] = None,
+    link_gbps: Annotated[
+        str | None, typer.Option(help="Gbit/s of a link, for networks whose links have no rate.")
+    ] = None,
+) -> Result:
+    """Say whether measured times are good, beside the bound and the library's own model.
+
+    A verdict first; then for each size the share of the bound, what NCCL, RCCL or MPI should take by their own models,
+    what limits it, and whether it is unusually slow. Exit 1 if results were wrong.
+
+    Example: chorale judge all_reduce.log --topology h100:1
+    """
+    network = load_topology(f"file:{topology}" if Path(topology).is_file() else topology)
+    judgement = judge_file(results, network, collective, link_gbps)
+    code = 0 if judgement.is_right else 1
+    return Result(judgement.to_json(), judgement.verdict, judgement.table(), *judgement.notes(), exit_code=code)

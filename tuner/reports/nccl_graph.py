@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -27,28 +26,23 @@ _SEARCHED_NODES = 50
 _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
 
 
-@dataclass(frozen=True, slots=True)
-class FittedGraph:
-    """A graph on a machine: GB/s of all its channels together, as NCCL says and as the links carry them.
-
-    carried: None for patterns that go through switches, whose links are not those of a chain
-    busiest: the link that limits them, as names of its ends
-    """
-
-    graph: NcclGraph
-    stated: float
-    carried: float | None
-    busiest: tuple[str, str] | None
-
-
-def fitted(graph: NcclGraph, topology: Topology) -> FittedGraph:
+def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
     """Return what `graph`, of one box, carries on `topology`; every box has the same channels, one after another.
+
+    Rates are those of all its channels together, as NCCL says and as the links carry them: None for patterns that go
+    through switches, whose links are not those of a chain. busiest: the ends of the link that limits them
 
     InvalidInput for a graph of another number of GPUs.
     """
-    stated = len(graph.channels) * graph.speed_intra
+    facts = {
+        "id": graph.number,
+        "pattern": graph.pattern_name,
+        "channels": len(graph.channels),
+        "orders": [list(order) for order in dict.fromkeys(channel.gpus for channel in graph.channels)],
+        "stated_gb_per_s": len(graph.channels) * graph.speed_intra,
+    }
     if graph.pattern != RING and graph.pattern not in _TREES:
-        return FittedGraph(graph, stated, None, None)
+        return facts | {"carried_gb_per_s": None, "busiest": None}
     loads = np.zeros(len(topology.links), dtype=np.int64)
     paths = ConnectionPaths(topology)
     for number, channel in enumerate(graph.channels):
@@ -57,8 +51,9 @@ def fitted(graph: NcclGraph, topology: Topology) -> FittedGraph:
     rates = _rates(topology)
     used = np.flatnonzero(loads)
     narrow = int(used[np.argmin(rates[used] / loads[used])])
-    ends = topology.node_ids[int(topology.links.src[narrow])], topology.node_ids[int(topology.links.dst[narrow])]
-    return FittedGraph(graph, stated, len(graph.channels) * float(rates[narrow]) / int(loads[narrow]), ends)
+    busiest = [topology.node_ids[int(end[narrow])] for end in (topology.links.src, topology.links.dst)]
+    carried = len(graph.channels) * float(rates[narrow]) / int(loads[narrow])
+    return facts | {"carried_gb_per_s": carried, "busiest": busiest}
 
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
@@ -163,22 +158,9 @@ def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclG
     bound = float(unit_bytes_per_s(topology) / bound_of_ranks(topology, ALLREDUCE).value) / 1e9
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
-        "graphs": [_facts(fitted(graph, topology)) for graph in graphs],
-        "found": None if rings is None else _facts(fitted(rings, topology)),
+        "graphs": [fitted(graph, topology) for graph in graphs],
+        "found": None if rings is None else fitted(rings, topology),
         "bound": {"allreduce_algbw": bound},
-    }
-
-
-def _facts(each: FittedGraph) -> dict[str, Any]:
-    graph = each.graph
-    return {
-        "id": graph.number,
-        "pattern": graph.pattern_name,
-        "channels": len(graph.channels),
-        "orders": [list(order) for order in dict.fromkeys(channel.gpus for channel in graph.channels)],
-        "stated_gb_per_s": each.stated,
-        "carried_gb_per_s": each.carried,
-        "busiest": None if each.busiest is None else list(each.busiest),
     }
 
 

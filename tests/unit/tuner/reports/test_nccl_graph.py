@@ -88,8 +88,10 @@ def test_seven_rings_of_a_complete_box_use_every_link_once() -> None:
 def test_trees_go_both_ways_and_switches_are_left_to_the_library() -> None:
     topology = parse_topology("h100:1")
     chain = NcclGraph(1, 1, 30, 30, (NcclChannel(tuple(range(8))),))
-    assert fitted(chain, topology).carried == pytest.approx(225)  # a GPU inside the chain sends twice at 450
-    assert fitted(NcclGraph(3, 5, 40, 40, (NcclChannel((0,)),)), topology).carried is None
+    assert fitted(chain, topology)["carried_gb_per_s"] == pytest.approx(
+        225
+    )  # a GPU inside the chain sends twice at 450
+    assert fitted(NcclGraph(3, 5, 40, 40, (NcclChannel((0,)),)), topology)["carried_gb_per_s"] is None
 
 
 def test_several_boxes_are_one_ring(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
