@@ -85,14 +85,6 @@ def campaign_page(
     for one in tables.table_ranges(chosen):
         last = "without end" if one.last_bytes is None else f"{one.last_bytes} bytes"
         ranges.append((f"{one.first_bytes} bytes", last, what_runs(one.entry)))
-    pictures = []
-    if complete:
-        answer = {one.size_bytes: speedup_interval(one) for one in chosen}
-        pictures += [("Speed-up of the answer", speedup_svg(answer))]
-        pictures += [("Bandwidth of the best of each method", bandwidth_svg(complete, limit))]
-        pictures += [("Trials over time", history_svg(complete, launch.started_unix_s))]
-        if mattered := importances(complete):
-            pictures.append(("Importance of parameters", importance_svg(mattered)))
     release = f"chorale {version('chorale-collectives')}"
     return render_html(
         _TEMPLATE,
@@ -115,7 +107,7 @@ def campaign_page(
         ],
         promotion=promotion,
         executions=_execution_rows(executions or {}),
-        pictures=pictures,
+        pictures=_pictures(launch, complete, chosen, limit),
         failures=[(kind, count, first[kind]) for kind, count in kinds.items()],
         priors=[(one["name"], one["points"], one["weight"] or "0, dropped") for one in overhead.get("priors", [])],
         effort=_overhead(overhead),
@@ -148,6 +140,26 @@ def _execution_rows(executions: Mapping[str, Sequence[Mapping[str, Any]]]) -> li
                 (format_size(one["size_bytes"]), candidate, format_us(one["time_us"] / 1e6), predicted, *shares, late)
             )
     return rows
+
+
+def _pictures(
+    launch: Launch,
+    complete: Sequence[CompleteTrial],
+    chosen: Sequence[tables.TableEntry],
+    limit: LinkLimit | None,
+) -> list[tuple[str, str]]:
+    """Return name and SVG of each picture."""
+    if not complete:
+        return []
+    mattered = importances(complete)
+    pictures = [
+        ("Speed-up of the answer", speedup_svg({one.size_bytes: speedup_interval(one) for one in chosen})),
+        ("Bandwidth of the best of each method", bandwidth_svg(complete, limit)),
+        ("Trials over time", history_svg(complete, launch.started_unix_s)),
+    ]
+    if mattered:
+        pictures.append(("Importance of parameters", importance_svg(mattered)))
+    return pictures
 
 
 def _overhead(effort: Mapping[str, Any]) -> list[Row]:
