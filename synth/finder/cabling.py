@@ -45,7 +45,9 @@ class Cabling:
         return len(self.added)
 
 
-def place(topology: Topology, hosts: Sequence[str], cables: Sequence[Cable], two_way: bool, seed: int = 0) -> Cabling:
+def place_nodes(
+    topology: Topology, hosts: Sequence[str], cables: Sequence[Cable], two_way: bool, seed: int = 0
+) -> Cabling:
     """Return `topology` on `hosts` with as many of the present `cables` kept as was found.
 
     Hosts that are missing are called `new1`, `new2`, …. Loops need no cable. Raises InvalidInput for more hosts than

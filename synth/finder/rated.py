@@ -51,8 +51,8 @@ def rated_frontier(
     alltoall: the few best; both: those that no other beats in rate, steps and bandwidth time at once. Costs are exact.
     """
 
-    def order(one: TopologyCandidate) -> tuple[Fraction, int, Fraction]:
-        return -rates[one.spec].lower, *cost_of(one)
+    def order(candidate: TopologyCandidate) -> tuple[Fraction, int, Fraction]:
+        return -rates[candidate.spec].lower, *cost_of(candidate)
 
     ordered = sorted(candidates, key=lambda one: (order(one), one.tie_break))
     groups = [tuple(group) for _, group in groupby(ordered, key=order)]

@@ -80,9 +80,9 @@ def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int |
         panels[panel] += 2
     free_panel = _free_panels(panels, panel_ports)
 
-    def filled(cable: Cable, place: tuple[str, str, str]) -> list[str]:
-        ends = [text or _free_port(ports[host]) for host, text in zip(cable, place, strict=False)]
-        panel = place[2] or (next(free_panel) if panel_ports is not None else "")
+    def filled(cable: Cable, known_place: tuple[str, str, str]) -> list[str]:
+        ends = [text or _free_port(ports[host]) for host, text in zip(cable, known_place, strict=False)]
+        panel = known_place[2] or (next(free_panel) if panel_ports is not None else "")
         return [cable[0], ends[0], cable[1], ends[1], panel]
 
     rows = [[*filled(cable, place), "keep"] for cable, place in kept]

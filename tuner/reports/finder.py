@@ -14,7 +14,7 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor
-from chorale.synth.finder.cabling import Cabling, place
+from chorale.synth.finder.cabling import Cabling, place_nodes
 from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
 from chorale.synth.finder.find import FinderResult, Stage
@@ -81,7 +81,7 @@ class Wiring:
         if spec not in self.placed:
             hosts = [f"n{rank}" for rank in range(self.query.nodes)] if self.present is None else self.present.hosts
             lying = () if self.present is None else self.present.cables
-            self.placed[spec] = place(parse_topology(spec), hosts, lying, self.query.bidirectional)
+            self.placed[spec] = place_nodes(parse_topology(spec), hosts, lying, self.query.bidirectional)
         return self.placed[spec]
 
     def allows(self, candidate: TopologyCandidate) -> bool:

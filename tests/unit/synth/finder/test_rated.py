@@ -9,7 +9,7 @@ import pytest
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.cabling import place
+from chorale.synth.finder.cabling import place_nodes
 from chorale.synth.finder.find import find
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.finder.rated import greatest_rate
@@ -49,7 +49,7 @@ def test_many_nodes_are_not_ranked_by_rate():
 
 def test_the_network_that_lies_needs_no_move():
     lying = cables("torus:3x4")
-    cabling = place(parse_topology("torus:4x3"), sorted({host for cable in lying for host in cable}), lying, True)
+    cabling = place_nodes(parse_topology("torus:4x3"), sorted({host for cable in lying for host in cable}), lying, True)
     assert (cabling.moves, cabling.removed, list(cabling.kept)) == (0, (), lying)
 
 
@@ -59,7 +59,7 @@ def test_as_many_cables_stay_as_any_place_keeps():
     hosts = [f"h{rank:02}" for rank in range(7)]
     links = {tuple(sorted(pair)) for pair in zip(wanted.links.src.tolist(), wanted.links.dst.tolist(), strict=True)}
     most = max(len({tuple(sorted((at[a], at[b]))) for a, b in links} & set(lying)) for at in permutations(hosts))
-    cabling = place(wanted, hosts, lying, True)
+    cabling = place_nodes(wanted, hosts, lying, True)
     assert len(cabling.kept) == most
     assert sorted(cabling.kept + cabling.removed) == lying
     assert len(cabling.kept) + cabling.moves == len(links)
