@@ -111,7 +111,7 @@ def tune(
         if "topology" not in document and not any(text.startswith("topology=") for text in settings):
             way_out = "say --topology SPEC, such as hypercube:3"
             raise InvalidInput("the network of a recorded job must be given", "none", way_out)
-        _tune_recorded(from_record, document, settings, _Way(resume, dry_run, address, as_json))
+        _tune_recorded(from_record, document, settings, _Choices(resume, dry_run, address, as_json))
         return
     checked, topology = _checked_campaign(campaign, settings)
     if dry_run:
@@ -158,7 +158,7 @@ def _plan(campaign: Campaign, topology: Topology) -> Result:
     return Result(plan, *plan_lines(plan))
 
 
-class _Way(NamedTuple):
+class _Choices(NamedTuple):
     """How campaigns are run and shown."""
 
     resume: bool
@@ -167,7 +167,7 @@ class _Way(NamedTuple):
     as_json: bool
 
 
-def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[str], way: _Way) -> None:
+def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[str], choices: _Choices) -> None:
     """Run a campaign for each collective that a job was recorded to call, or only show what it would do.
 
     document: what a campaign file says of all that the record does not; overrides: of keys, as on the command line
@@ -183,24 +183,24 @@ def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[s
             raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another")
         check_runner(campaign, topology)
         networks.append(topology)
-    if not way.as_json:
+    if not choices.as_json:
         notice("\n".join(coverage_lines(job, campaigns)))
     documents: list[dict[str, Any] | None] = []
     for campaign, topology in zip(campaigns, networks, strict=True):
-        if way.dry_run:
+        if choices.dry_run:
             plan = campaign_plan(campaign, topology)
             plan |= {"estimate": forecast(campaign, topology, Home.from_environment())}
             documents.append(plan)
-            if not way.as_json:
+            if not choices.as_json:
                 print_result(Result(plan, *plan_lines(plan)), as_json=False)
             continue
         from chorale.tuner.cli.tune_launch import run_launch, show  # noqa: PLC0415 - as above
         from chorale.tuner.reports.tuning import tune_document  # noqa: PLC0415 - as above
 
-        report = run_launch(campaign, topology, way.resume, way.address)
-        is_whole = way.as_json and report.ranked_trials and not report.interrupted
+        report = run_launch(campaign, topology, choices.resume, choices.address)
+        is_whole = choices.as_json and report.ranked_trials and not report.interrupted
         documents.append(tune_document(report) if is_whole else None)
         if not is_whole:
-            show(report, way.as_json)
-    if way.as_json:
+            show(report, choices.as_json)
+    if choices.as_json:
         emit_json({"record": str(record), "covered": job.covered, "campaigns": documents})

@@ -94,9 +94,11 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
     """Return the task of what ran in place, or else not, at the sizes at which most configurations and the library
     ran their schedule and were right."""
 
-    def usable(one: RecordedConfiguration) -> set[int]:
-        sizes = (size for size in table.sizes_bytes(one) if size <= LARGEST_BYTES)
-        return {size for size in sizes if not table.fell_back(one, size) and table.is_correct(one, size)}
+    def usable(configuration: RecordedConfiguration) -> set[int]:
+        sizes = (size for size in table.sizes_bytes(configuration) if size <= LARGEST_BYTES)
+        return {
+            size for size in sizes if not table.fell_back(configuration, size) and table.is_correct(configuration, size)
+        }
 
     programs = [one for one in table.configurations(fabric, collective) if one.in_place == in_place]
     libraries = [one for one in table.libraries(fabric, collective) if one.in_place == in_place]

@@ -97,7 +97,7 @@ def test_trees_go_both_ways_and_switches_are_left_to_the_library() -> None:
 def test_several_boxes_are_one_ring(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Each box is entered and left by one NIC of 50."""
     graph = NcclGraph(0, RING, 45, 45, (NcclChannel(tuple(range(8)), (0, 0)),))
-    assert fitted(graph, parse_topology("h100:2")).carried == pytest.approx(50)
+    assert fitted(graph, parse_topology("h100:2"))["carried_gb_per_s"] == pytest.approx(50)
     refused = chorale(capsys, "topology", "graph", "h100:2", "-o", tmp_path / "x.xml")
     assert (refused.code, "for one box" in refused.stderr) == (2, True)
 
