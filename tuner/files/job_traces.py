@@ -189,11 +189,27 @@ def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
     if ranks < 2:
         rule = "a Chakra trace does not say how many ranks the job has"
         raise InvalidInput(rule, path, "say it with --ranks, or keep the .et files of all ranks in one folder")
-    messages = list(_messages(content))
-    return _record(ranks, (_chakra_call(message) for message in messages[1:]), "Chakra trace")  # the first is metadata
+    from google.protobuf.empty_pb2 import Empty  # noqa: PLC0415 - only these traces need it
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+    from google.protobuf.proto import parse_length_prefixed  # noqa: PLC0415
+
+    stream = io.BytesIO(content)
+    try:
+        messages = list(iter(lambda: parse_length_prefixed(Empty, stream), None))
+        calls = [_chakra_call(message) for message in messages[1:]]  # the first is metadata
+    except DecodeError as error:
+        raise ValueError(f"it ends within a message, or has another form: {error}") from error
+    return _record(ranks, calls, "Chakra trace")
 
 
-def _chakra_call(message: bytes) -> _Call | None:
+def _fields(message: Any) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of the fields of a message whose type is not known here."""
+    from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415
+
+    return ((field.field_number, field.data) for field in UnknownFieldSet(message))
+
+
+def _chakra_call(message: Any) -> _Call | None:
     node_type, duration_us, attributes = 0, 0, {}
     for number, value in _fields(message):
         if number == _TYPE and isinstance(value, int):
@@ -201,7 +217,7 @@ def _chakra_call(message: bytes) -> _Call | None:
         elif number == _DURATION_US and isinstance(value, int):
             duration_us = value
         elif number == _ATTRIBUTE and isinstance(value, bytes):
-            parts = dict(_fields(value))
+            parts = dict(_fields(type(message).FromString(value)))
             name = parts.get(1, b"")
             attributes[name.decode() if isinstance(name, bytes) else ""] = next(
                 (part for field, part in parts.items() if field > 2), None
@@ -210,51 +226,6 @@ def _chakra_call(message: bytes) -> _Call | None:
     if node_type != _COLLECTIVE_NODE or collective is None:
         return None
     return _Call(collective, UNKNOWN, None, int(attributes.get("comm_size") or 0), duration_us / 1e6)
-
-
-def _messages(content: bytes) -> Iterator[bytes]:
-    """Yield messages that follow one another, each after its length."""
-    position = 0
-    while position < len(content):
-        length, position = _varint(content, position)
-        if position + length > len(content):
-            raise ValueError("it ends within a message")
-        yield content[position : position + length]
-        position += length
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of the fields of a message of protocol buffers."""
-    position = 0
-    while position < len(message):
-        key, position = _varint(message, position)
-        kind = key & 7
-        if kind == 0:
-            value, position = _varint(message, position)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            length, position = _varint(message, position)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"it has a field of wire type {kind}")
-        part = message[position : position + length]
-        yield key >> 3, part if kind == 2 else int.from_bytes(part, "little")
-        position += length
-
-
-def _varint(content: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
-        if shift > 63:
-            raise ValueError("it has a number of more than 64 bits")
 
 
 def _files_beside(path: Path) -> int:
