@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -335,6 +335,17 @@ class FramedSocket:
         self._stream.settimeout(remaining)
 
 
+class RankWork(Protocol):
+    """What a rank does when it is told to; see `RankParts` for all of it."""
+
+    @property
+    def blocked(self) -> list[StuckInstruction]: ...
+    def prepare(self, task: Mapping[str, Any]) -> None: ...
+    def run(self, start_s: float, limit_s: float, /) -> float | None: ...
+    def complaint(self) -> str | None: ...
+    def trace(self) -> dict[str, Any] | None: ...
+
+
 class SocketRank:
     """The process of one rank that is commanded over a socket. Commands, each with its answer:
 
@@ -347,7 +358,7 @@ class SocketRank:
     End of file on `control` ends it. Where a run fails for what others did, there is no answer: they answer.
     """
 
-    def __init__(self, control: FramedSocket, parts: RankParts) -> None:
+    def __init__(self, control: FramedSocket, parts: RankWork) -> None:
         self._control, self._parts = control, parts
         self._task: Message = {"program": 0, "products": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {

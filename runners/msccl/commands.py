@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args
 
 from chorale.runners.api.elements import ELEMENT_TYPES
@@ -76,7 +78,7 @@ EXECUTOR = Runtime(
 )
 RCCL = Runtime(
     name="rccl",
-    title="RCCL of ROCm up to 7.2",
+    title="RCCL of ROCm up to 7.12",
     target="msccl-executor-xml",
     enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "RCCL_MSCCL_FORCE_ENABLE": "1"},
     disabling={"RCCL_MSCCL_ENABLE": "0"},
@@ -88,6 +90,30 @@ RCCL = Runtime(
     needs_channels=True,
 )
 RUNTIMES: Mapping[str, Runtime] = {runtime.name: runtime for runtime in (MSCCL, EXECUTOR, RCCL)}
+
+
+LAST_ROCM = (7, 12)
+"""The last version whose RCCL executes programs; rocm-systems#4340 removed MSCCL from the next."""
+
+
+def rocm_fault(runtime: str | None, folder: str | None = None) -> str | None:
+    """Return in one line why RCCL of the ROCm in `folder` (by default that of ROCM_PATH) executes no programs.
+
+    None if it may, and where no ROCm is installed.
+    """
+    if runtime != RCCL.name:
+        return None
+    try:
+        text = (Path(folder or os.environ.get("ROCM_PATH", "/opt/rocm")) / ".info" / "version").read_text()
+    except OSError:
+        return None
+    numbers = re.match(r"(\d+)\.(\d+)", text)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) <= LAST_ROCM:
+        return None
+    return (
+        f"RCCL of ROCm {text.strip()} executes no programs: MSCCL was removed after ROCm 7.12, and its functions do "
+        "nothing; tune RCCL itself with the nccl runner"
+    )
 
 
 def require_runtime(name: str) -> Runtime:

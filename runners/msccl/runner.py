@@ -34,6 +34,7 @@ from chorale.runners.msccl.commands import (
     Runtime,
     is_library,
     perf_command,
+    rocm_fault,
     runtime_for,
     served_size,
     size_progressions,
@@ -352,6 +353,8 @@ class MscclRunner:
             self._cluster.release()
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
+        if (fault := rocm_fault(self._options.runtime)) is not None:
+            yield FailureKind.REJECTED, fault
         if request.dtype not in DTYPES:
             yield FailureKind.REJECTED, f"the test programs have no element type {request.dtype}"
         if len({program.in_place for program in request.without_plans.values()}) > 1:

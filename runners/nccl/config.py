@@ -55,7 +55,9 @@ class NcclConfig(RunnerConfig):
         default=[], description="Nodes in the order of their ranks, for mpirun, mpiexec and srun."
     )
     gpus_per_node: int | None = Field(
-        default=None, ge=1, description="By default what the hosts, or the boxes of the topology, come to."
+        default=None,
+        ge=1,
+        description="By default what the hosts, or the boxes of the topology, come to; 1 lets ranks share one.",
     )
     address: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Where nodes reach this process; by default its name."
@@ -66,7 +68,8 @@ class NcclConfig(RunnerConfig):
         description="Whether the library works in place; default: as for PyTorch, allgather and reduce_scatter do not.",
     )
     variables: Annotated[dict[str, str], VariableList, SERVER_ONLY] = Field(
-        default={}, description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0."
+        default={},
+        description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0; {rank} in values is its number.",
     )
     memory: Annotated[Literal["gpu", "host"], SERVER_ONLY] = Field(
         default="gpu", description="host: for a library that stands in for NCCL on machines without a GPU."
@@ -80,10 +83,11 @@ class NcclConfig(RunnerConfig):
         return LoweringOptions(CPU_TARGET)
 
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
-        numbers = None if self.version is None else tuple(map(int, self.version.split(".")))
-        return settings_fault(
-            collective, settings, numbers and (numbers[0], numbers[1]), "rccl" in Path(self.library).name
-        )
+        version = None
+        if self.version is not None:
+            major, minor = self.version.split(".")[:2]
+            version = int(major), int(minor)
+        return settings_fault(collective, settings, version, "rccl" in Path(self.library).name)
 
     def works_in_place(self, collective: CollectiveName) -> bool:
         """Whether calls of the library work in place."""

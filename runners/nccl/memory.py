@@ -96,7 +96,8 @@ class HostDevice:
 def _view(address: int, elements: int, dtype: str) -> Vector:
     kind = ELEMENT_TYPES[dtype].dtype
     memory = (ctypes.c_uint8 * (elements * kind.itemsize)).from_address(address)
-    return np.frombuffer(memory, dtype=np.uint8).view(kind)
+    vector: Vector = np.ctypeslib.as_array(memory).view(kind)
+    return vector
 
 
 class GpuDevice:

@@ -22,7 +22,7 @@ from chorale.runners.execution.started_ranks import TOKEN, meet_runner
 from chorale.runners.measurement.clocks import clock_identity
 from chorale.runners.nccl.calls import Nccl, environment, find_library, load_runtime
 from chorale.runners.nccl.memory import GpuDevice, HostDevice, RankDevice
-from chorale.runners.nccl.parameters import SYMMETRIC, tuner_csv, tuner_row
+from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC, tuner_csv, tuner_row
 from chorale.runners.process_launch.placement import this_host
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibrarySettings
@@ -114,10 +114,12 @@ class NcclParts:
 
     def _join(self, part: NcclPart, unique_id: bytes) -> int:
         rank, ranks = self._position
-        settings, collective = part.settings, part.layout.collective.name.value
-        row = None if settings is None else tuner_row(collective, settings, ranks)
+        settings = part.settings
+        # Later requests for other collectives have this communicator too.
+        names = () if settings is None or part.is_symmetric else ALGORITHMS[settings.algorithm].collectives
+        rows = [tuner_row(each.value, settings, ranks) for each in sorted(names)] if settings is not None else []
         table = Path(TABLE).absolute()
-        table.write_text(tuner_csv([] if row is None else [row]))
+        table.write_text(tuner_csv([row for row in rows if row is not None]))
         with environment(NCCL_TUNER_CONFIG_FILE=str(table)):
             return self._library.communicator(unique_id, rank, ranks, settings)
 
@@ -158,7 +160,7 @@ class NcclParts:
             self._buffers[part.is_symmetric] = (size_bytes, addresses[0], addresses[1])
         return addresses[0], addresses[1]
 
-    def run(self, _: float, limit_s: float) -> float | None:
+    def run(self, _start_s: float, limit_s: float) -> float | None:
         """Do the checked call, which brings the ranks together, then those that are timed.
 
         Return when they were over, on the monotonic clock; None if nothing was prepared, or `limit_s` is over.
@@ -222,8 +224,9 @@ class NcclParts:
         self._device.download(flat, self._buffers[part.is_symmetric][1])
         return memory.mismatch()
 
-    def trace(self) -> None:
-        """There are none."""
+    def trace(self) -> dict[str, Any] | None:
+        """Return None: the library does not say what its steps take."""
+        return None
 
 
 class NcclRank(SocketRank):
@@ -269,15 +272,17 @@ def main() -> None:
     there are, and on a node, the library, its runtime, whether memory is of a GPU, and how many calls are timed."""
     meeting, rank, ranks, per_node, library, runtime, memory, iterations = sys.argv[1:9]
     number = int(rank) if int(rank) >= 0 else next(int(os.environ[name]) for name in _RANKS if name in os.environ)
+    # torch takes seconds to load, and the runner waits less for the hello of a rank that it hears of.
+    try:
+        loaded: tuple[Nccl, RankDevice] | Exception = _loaded(library, runtime, memory, number % int(per_node))
+    except Exception as error:  # `be_rank` says it
+        loaded = error
     control = meet_runner(meeting)
 
     def work() -> None:
-        nccl = Nccl(find_library(library))
-        if memory == "host":
-            device: RankDevice = HostDevice()
-        else:
-            prefix = "hip" if nccl.is_rccl else "cuda"
-            device = GpuDevice(load_runtime(prefix, runtime or None), prefix, number % int(per_node))
+        if isinstance(loaded, Exception):
+            raise loaded
+        nccl, device = loaded
         host = this_host()
         hello = {"answer": "hello", "rank": number, "token": os.environ[TOKEN], "pid": os.getpid()}
         facts = {"version": nccl.version_text, "rccl": nccl.is_rccl, "adds": device.adds}
@@ -288,6 +293,14 @@ def main() -> None:
         NcclRank(control, nccl, parts, number).serve()
 
     be_rank(control, work)
+
+
+def _loaded(library: str, runtime: str, memory: str, gpu: int) -> tuple[Nccl, RankDevice]:
+    nccl = Nccl(find_library(library))
+    if memory == "host":
+        return nccl, HostDevice()
+    prefix = "hip" if nccl.is_rccl else "cuda"
+    return nccl, GpuDevice(load_runtime(prefix, runtime or None), prefix, gpu)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,8 @@ class NcclRanks(StartedRanks):
         )
         address, start, release = _starting(ranks, options, each)
         super().__init__(ranks, address, start, deadline, release)
-        self.version = tuple(map(int, str(self.hellos[0]["version"]).split(".")))[:2]
+        major, minor = str(self.hellos[0]["version"]).split(".")[:2]
+        self.version = int(major), int(minor)
         self.adds = all(hello["adds"] for hello in self.hellos.values())
         self.is_rccl = bool(self.hellos[0]["rccl"])
 
@@ -120,9 +121,14 @@ def _starting(
     if options.launcher in (LOCAL, RAY):
         hosts, per_node, address, release = _hosts(ranks, options)
 
+        gpus = options.gpus_per_node or per_node
+
         def each(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
+            own = [
+                {name: text.replace("{rank}", str(rank)) for name, text in variables.items()} for rank in range(ranks)
+            ]
             return [
-                hosts[rank // per_node].start(ProcessSpec(command(meeting, rank, per_node), {**variables, **more}))
+                hosts[rank // per_node].start(ProcessSpec(command(meeting, rank, gpus), {**own[rank], **more}))
                 for rank in range(ranks)
             ]
 

@@ -67,7 +67,7 @@ class NcclGroups:
         by_set: dict[NcclRanks, list[int]] = {}
         for number, variant in enumerate(variants):
             by_set.setdefault(self.ranks_for(variant[0].settings, False), []).append(number)
-        owners = {}
+        owners: dict[int, tuple[NcclRanks, int]] = {}
         for owner, numbers in by_set.items():
             self._current = owner
             owner.load([[variants[number][rank] for number in numbers] for rank in self.ranks], deadline)

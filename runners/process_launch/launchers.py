@@ -83,7 +83,7 @@ def srun_command(ranks: int, per_node: int, options: LaunchOptions) -> list[str]
     return [*command, f"--ntasks-per-node={per_node}", "--distribution=block"]
 
 
-BUFFER_VARIABLES: Mapping[Protocol, str] = {
+BUFFER_VARIABLES: Mapping[str, str] = {
     "Simple": "NCCL_BUFFSIZE",
     "LL": "NCCL_LL_BUFFSIZE",
     "LL128": "NCCL_LL128_BUFFSIZE",

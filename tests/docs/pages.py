@@ -25,6 +25,7 @@ NOT_RUN = {
     r"chorale run .*--runner (oneccl|mpi|local .*--where fabric)\b": "needs a fabric that is up; tests/live has one",
     r"chorale run .*--runner msccl\b": "needs GPUs; tests/unit/runners/msccl has stand-ins",
     r"chorale tune .*(--detach|--follow|--stop|--address)\b": "needs a Ray cluster; tests/integration has one",
+    r"chorale tune examples/stock-nccl(?!.*--dry-run)": "needs GPUs; tests/live/nccl has a stand-in",
     r"chorale tune examples/switch-processes": "measures for minutes; tests/live has such programs",
     r"chorale tune .*cpu-cluster-oneccl(?!.*--dry-run)": "needs a fabric that is up; tests/live has one",
     r"chorale record -o": "needs PyTorch; tests/live/job/torch records jobs, tests/unit/tuner/cli has a stand-in",

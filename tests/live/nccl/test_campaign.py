@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from chorale.job.nccl.plugin import applied_rows, tuner_plugin
+from chorale.job.nccl.plugin import applied_rows
 from chorale.runners.engine.build import has_compiler
 from tests.command import chorale
+from tests.live.nccl.shared_job import run_job
 from tests.stand_ins.nccl import stand_in_library
 
 pytestmark = [
@@ -22,35 +20,6 @@ pytestmark = [
 ]
 EXAMPLE = Path(__file__).parents[3] / "examples" / "stock-nccl.yaml"
 RANKS, SIZES = 4, (4096, 65536)
-
-
-def job(folder: Path, csv: Path) -> Path:
-    """Run a job of four ranks that calls allreduces with the plug-in; return its report."""
-    report = folder / "applied.json"
-    variables = {
-        "NCCL_TUNER_PLUGIN": str(tuner_plugin()),
-        "NCCL_TUNER_CONFIG_FILE": str(csv),
-        "CHORALE_TUNER_REPORT": str(report),
-    }
-    library, calls = str(stand_in_library()), [("allreduce", size) for size in SIZES for _ in range(3)]
-    script = str(Path(__file__).with_name("rank.py"))
-    given = {"library": library, "runtime": library, "ranks": RANKS, "folder": str(folder), "calls": calls}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script, json.dumps({**given, "rank": rank})],
-            env={**os.environ, **variables},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        said = [rank.communicate(timeout=60)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [json.loads(each.splitlines()[-1]) for each in said] == [[]] * RANKS
-    return report
 
 
 def test_a_campaign_ends_with_rows_that_a_job_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -83,7 +52,9 @@ def test_a_campaign_ends_with_rows_that_a_job_applies(tmp_path: Path, monkeypatc
     assert exported["environment"] == {}
     assert exported["coll_config"][0]["config"] == {"algSelection": "RING_LL128"}
 
-    [row] = [row for row in applied_rows(job(tmp_path, csv)) if row["algorithm"] == "ring"]
+    library, calls = str(stand_in_library()), [("allreduce", size) for size in SIZES for _ in range(3)]
+    report = run_job(tmp_path, library, library, csv, calls, {})
+    [row] = [row for row in applied_rows(report) if row["algorithm"] == "ring"]
     assert (row["calls"], row["refused"], row["bytes"]) == (3 * RANKS, 0, 3 * RANKS * SIZES[1])
     assert (row["own"]["algorithm"], row["own"]["protocol"]) == ("tree", "ll")
     assert row["own"]["cost_us"] < row["cost_us"]  # NCCL's model is why it takes trees

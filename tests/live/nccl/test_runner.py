@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.runners.api.base import RunRequest
+from chorale.runners.api.base import FailureKind, RunRequest
 from chorale.runners.engine.build import has_compiler
 from chorale.runners.nccl.ranks import RankOptions
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from tests.conformance import runner_kit
-from tests.conformance.runner_kit import RING, Lent, request_of
+from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
 from tests.live.checks import params
 from tests.stand_ins.nccl import stand_in_library
 
@@ -49,3 +49,37 @@ def call(
 def asked(*calls: LibraryCall, **others: object) -> RunRequest:
     programs = {str(number): each for number, each in enumerate(calls)}
     return replace(request_of(RING), **{"programs": programs, "repeats": 1, "library": ("nccl",), **others})  # type: ignore[arg-type]
+
+
+def test_another_collective_has_the_same_settings(shared: NcclRunner) -> None:
+    for name in (CollectiveName.ALLGATHER, CollectiveName.ALLREDUCE):
+        measured(shared.submit(asked(call(name, name is CollectiveName.ALLREDUCE, algorithm="ring", protocol="LL128"))))
+
+
+def test_settings_of_all_kinds_are_applied(shared: NcclRunner) -> None:
+    outcome = measured(
+        shared.submit(
+            asked(
+                call(algorithm="tree", protocol="Simple", ctas=3, buffer_bytes=1 << 20, threads=128),
+                call(algorithm="ring", protocol="Simple", ctas=2, chunk_bytes=1 << 12),
+                call(algorithm="symmetric", cta_policy="zero"),
+            )
+        )
+    )
+    assert set(outcome.results) == {"0", "1", "2", "library:nccl"}
+
+
+def test_what_the_library_does_not_take_is_no_result(shared: NcclRunner) -> None:
+    failed(shared.submit(asked(call(algorithm="nvls", protocol="Simple"))), FailureKind.NOT_APPLIED)
+
+
+def test_the_log_of_an_older_version_shows_it_too() -> None:
+    with _runner(STAND_IN_VERSION="2.22.3", STAND_IN_SWITCHES="1") as runner:
+        measured(runner.submit(asked(call(algorithm="nvls", protocol="Simple"))))
+        failed(runner.submit(asked(call(algorithm="ring", protocol="LL", chunk_bytes=4096))), FailureKind.NOT_APPLIED)
+
+
+def test_memory_of_a_gpu_by_its_runtime() -> None:
+    library = str(stand_in_library())
+    with NcclRunner(RankOptions(library=library, runtime=library, gpus_per_node=1, iterations=1)) as runner:
+        measured(runner.submit(asked(call(algorithm="ring", protocol="Simple"))))

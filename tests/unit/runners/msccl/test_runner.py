@@ -11,7 +11,7 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, ProgramSettings, RunRequest
 from chorale.runners.api.registry import create_runner
-from chorale.runners.msccl.commands import JobOptions
+from chorale.runners.msccl.commands import JobOptions, rocm_fault
 from chorale.runners.msccl.runner import MscclRunner
 from chorale.synth.programs.program import Program, Protocol
 from chorale.synth.topology.spec import parse_topology
@@ -237,3 +237,12 @@ def test_hosts_need_a_shared_folder_and_one_gpu_for_each_rank(cluster: Cluster, 
     assert "--host gpu-a:2,gpu-b:2" in (folder / "launches.txt").read_text()
     three = create_runner("msccl", {**shared, "hosts": "a,b,c"}).submit(_request())
     assert "exactly 4 GPUs" in failed(three, FailureKind.REJECTED).message
+
+
+@pytest.mark.parametrize(("version", "executes"), [("7.12.0-38\n", True), ("7.13.0\n", False), ("8.0\n", False)])
+def test_rccl_without_msccl_is_refused(tmp_path: Path, version: str, executes: bool) -> None:
+    (tmp_path / ".info").mkdir()
+    (tmp_path / ".info" / "version").write_text(version)
+    fault = rocm_fault("rccl", str(tmp_path))
+    assert (fault is None) is executes
+    assert executes or "nccl runner" in str(fault)

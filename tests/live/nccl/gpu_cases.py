@@ -1,0 +1,127 @@
+"""A campaign on four ranks that share one GPU: `python -m tests.live.nccl.gpu_cases` prints what was applied, as JSON.
+
+    python -m tests.live.nccl.gpu_cases [--library PATH] [--as-hosts] [--memory host]
+
+Settings of each collective are tried with their log, programs run beside them, every element is checked; then `chorale
+tune` runs from the example to a tuner file, and a job with the plug-in says what its rows decided. NCCL before 2.30
+refuses ranks that share a GPU: --as-hosts lets each be a host of its own. Times say nothing of links. Ten minutes at
+most. With --memory host it runs on the library of tests/stand_ins/nccl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from chorale.job.nccl.plugin import applied_rows, tuner_plugin
+from chorale.runners.api.base import Measurement, RunRequest
+from chorale.runners.nccl.parameters import ALGORITHMS
+from chorale.runners.nccl.ranks import RankOptions
+from chorale.runners.nccl.runner import NcclRunner
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.cli.main import main as chorale
+from tests.conformance.example_programs import ring_allreduce
+from tests.live.nccl.shared_job import run_job
+from tests.stand_ins.nccl import stand_in_library
+
+RANKS, SIZES = 4, (4096, 1 << 20)
+EXAMPLE = Path(__file__).parents[3] / "examples" / "stock-nccl.yaml"
+NO_CARD = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+
+
+def cases() -> Iterator[LibrarySettings]:
+    """Yield settings: each algorithm with its protocols, and each other parameter once."""
+    for algorithm in ALGORITHMS.values():
+        for protocol in algorithm.protocols:
+            yield LibrarySettings(algorithm.name, protocol)
+    yield LibrarySettings("ring", "Simple", ctas=2)
+    yield LibrarySettings("ring", "Simple", chunk_bytes=2**16)
+    yield LibrarySettings("ring", "Simple", buffer_bytes=2**20)
+    yield LibrarySettings("ring", "Simple", threads=128)
+    yield LibrarySettings("ring", "Simple", cta_policy="efficiency")
+    yield LibrarySettings("symmetric")
+
+
+def tried(runner: NcclRunner, collective: CollectiveName, settings: LibrarySettings) -> Mapping[str, Any]:
+    """Return what came of a setting, beside the library's own choice and, for allreduces, a program."""
+    programs: dict[str, Any] = {"setting": LibraryCall(Collective(collective), RANKS, True, settings)}
+    if collective is CollectiveName.ALLREDUCE:
+        programs["ring of Chorale"] = ring_allreduce(range(RANKS))
+    request = RunRequest(parse_topology(f"complete:{RANKS}"), programs, SIZES, 2, 0, 120.0, library=("nccl",))
+    outcome = runner.submit(request)
+    said: dict[str, Any] = {"collective": collective.value, "settings": str(settings)}
+    if not isinstance(outcome, Measurement):
+        return said | {"kind": outcome.kind, "message": outcome.message}
+    times = {name: [round(size.median_s * 1e6, 1) for size in sizes] for name, sizes in outcome.results.items()}
+    return said | {"kind": "applied", "times_us": times, "library": outcome.environment["library"]}
+
+
+def campaign(folder: Path, options: RankOptions, runtime: str | None) -> Mapping[str, Any]:
+    """Tune the example, export its table, and run a job with it; return what rows decided."""
+    os.environ["CHORALE_HOME"] = str(folder / "home")
+    settings = {
+        "topology": f"complete:{RANKS}", "sizes": list(SIZES), "runner.library": options.library,
+        "runner.memory": options.memory, "runner.gpus_per_node": 1, "runner.iterations": options.iterations,
+        "runner.variables": dict(options.variables), "search.methods": ["nccl:ring", "nccl:tree", "ring"],
+        "search.ctas": [None, 2], "search.chunk_bytes": [None], "budget.trials": 12, "budget.minutes": 4,
+        "final.minutes": 2, "runner.needs": {"gpus": 0},
+    }  # fmt: skip
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    for command in (
+        ["tune", str(EXAMPLE), *words],
+        ["table", "write", "--campaign", "stock-nccl", "-o", str(folder / "job.table")],
+        ["table", "export", str(folder / "job.table"), "--for", "nccl", "-o", str(folder / "tuner.csv")],
+    ):
+        try:
+            chorale(command)
+        except SystemExit as end:
+            if end.code:
+                return {"command": command[:2], "exit": end.code}
+    calls = [("allreduce", size) for size in SIZES for _ in range(3)]
+    report = run_job(folder, options.library, runtime, folder / "tuner.csv", calls, dict(options.variables))
+    return {"table": (folder / "tuner.csv").read_text(), "applied": applied_rows(report)}
+
+
+def main() -> None:
+    """Print a line of JSON for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", help="libnccl.so.2; by default that of Python's packages")
+    parser.add_argument("--runtime", help="libcudart.so")
+    parser.add_argument("--as-hosts", action="store_true", help="each rank is a host of its own")
+    parser.add_argument("--memory", choices=("gpu", "host"), default="gpu")
+    given = parser.parse_args()
+    library = given.library or (str(stand_in_library()) if given.memory == "host" else "nccl")
+    sharing = {"NCCL_HOSTID": "host{rank}"} if given.as_hosts else {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    options = RankOptions(
+        gpus_per_node=1, library=library, runtime=given.runtime, memory=given.memory, iterations=5,
+        variables=NO_CARD | sharing,
+    )  # fmt: skip
+    deadline = time.monotonic() + 240
+    tuner_plugin()
+    with NcclRunner(options) as runner:
+        for settings in cases():
+            names = ALGORITHMS[settings.algorithm].collectives if settings.algorithm in ALGORITHMS else {"allreduce"}
+            for name in sorted(names):
+                if time.monotonic() < deadline:
+                    say(tried(runner, CollectiveName(name), settings))
+    with tempfile.TemporaryDirectory() as folder:
+        say(campaign(Path(folder), options, given.runtime))
+
+
+def say(document: Mapping[str, Any]) -> None:
+    """Print a line."""
+    sys.stdout.write(json.dumps(document) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A job of four ranks without PyTorch that calls collectives with the tuner plug-in, and reports what rows decided."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from chorale.job.nccl.plugin import tuner_plugin
+from chorale.runners.nccl.calls import find_library
+from tests.live.nccl.tuner import RANKS, found
+
+
+def run_job(
+    folder: Path, library: str, runtime: str | None, csv: Path, calls: Sequence[tuple[str, int]],
+    variables: Mapping[str, str],
+) -> Path:  # fmt: skip
+    """Run it; return its report. RuntimeError where a result is wrong, or a rank ends early."""
+    report = folder / "applied.json"
+    environment = {
+        "NCCL_TUNER_PLUGIN": str(tuner_plugin()),
+        "NCCL_TUNER_CONFIG_FILE": str(csv),
+        "CHORALE_TUNER_REPORT": str(report),
+    }
+    file = find_library(library)
+    given = {
+        "library": file,
+        "runtime": runtime or str(found("libcudart.so.1[0-9]")),
+        "ranks": RANKS,
+        "folder": str(folder),
+        "calls": calls,
+    }
+    ranks = []
+    for rank in range(RANKS):
+        own = {name: text.replace("{rank}", str(rank)) for name, text in variables.items()}
+        command = [sys.executable, str(Path(__file__).with_name("rank.py")), json.dumps({**given, "rank": rank})]
+        each = {**os.environ, **own, **environment}
+        ranks.append(subprocess.Popen(command, env=each, stdout=subprocess.PIPE, text=True))
+    try:
+        said = [rank.communicate(timeout=90)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    if [text.splitlines()[-1:] for text in said] != [["[]"]] * RANKS:
+        raise RuntimeError(f"ranks said {said}")
+    return report
