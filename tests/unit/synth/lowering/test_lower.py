@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.fragments import contiguous_runs
 from chorale.synth.lowering.lower import lower, with_default_channels
 from chorale.synth.lowering.messages import messages_of, streaming_chunks, tree_levels
 from chorale.synth.lowering.options import LoweringOptions
@@ -277,3 +278,8 @@ def test_transfers_of_high_trees_are_cut_where_steps_allow_it():
     assert np.bincount(ends).max() <= 192
     few = replace(limits, steps=8)
     assert streaming_chunks(schedule, vector, few) == (vector.transfers.hi - vector.transfers.lo).max()
+
+
+def test_a_stretch_is_cut_into_the_longest_pieces_and_what_is_left():
+    first, length = contiguous_runs((np.array([4, 5, 6, 7, 8, 9, 10, 20, 21]),), 3)
+    assert (first.tolist(), length.tolist()) == ([0, 3, 6, 7], [3, 3, 1, 2])
