@@ -88,7 +88,7 @@ class WordsHead:
 
     def state(self) -> list[int]:
         """Return the state of a rank before the first call."""
-        return [*[0] * (1 + 4 * self.blocks + self.slots), *self.semaphores, *[0] * self.barriers]
+        return [*[0] * (4 * self.blocks + self.slots), *self.semaphores, *[0] * self.barriers]
 
 
 def encode_plan(plan: ExecutionPlan, rank: int) -> array[int]:

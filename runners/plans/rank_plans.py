@@ -126,7 +126,7 @@ class PlanExecutor:
         return str(self._library.chorale_plans_error(self._open).decode(errors="replace"))
 
 
-_LIMIT = 6
+_LIMIT = 7
 
 
 class BoundPlan:
@@ -139,9 +139,10 @@ class BoundPlan:
         head = WordsHead.of(words)
         self.words = np.array(words, np.int64)
         self.state = np.array(head.state(), np.uint64)
+        self.broken = np.zeros(1, np.uint64)
         self.record = np.zeros(1 + 4 * head.blocks, np.uint64)
         self.bases = np.array(bases, np.uint64)
-        addresses = [each.ctypes.data for each in (self.words, self.state, self.record, self.bases)]
+        addresses = [each.ctypes.data for each in (self.words, self.state, self.broken, self.record, self.bases)]
         numbers = [piece_bytes, half_bytes, 0, arithmetic.type, arithmetic.operation, arithmetic.keeps_wide]
         self.binding = np.array([*addresses, *map(int, numbers)], np.uint64)
 

@@ -174,14 +174,14 @@ def _mutant(draw: random.Random, ranks: PlanRanks) -> bool:
         return False
     sound = ranks.bound[rank]
     changed = BoundPlan(
-        words, sound.bases.tolist(), int(sound.binding[4]), int(sound.binding[5]), Arithmetic(DataType.INT32)
+        words, sound.bases.tolist(), int(sound.binding[5]), int(sound.binding[6]), Arithmetic(DataType.INT32)
     )
     ranks.bound[rank] = changed
     ranks.call([draw.randrange(3) for _ in range(ranks.ranks)], limit_s=0.05)
     ranks.bound[rank] = sound
     for each in ranks.bound:
         each.state[:] = WordsHead.of(each.words.tolist()).state()
-        each.record[:] = 0
+        each.broken[:] = each.record[:] = 0
     return True
 
 

@@ -24,7 +24,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "scipy.optimize.linprog": (),
     "ray": ("runners/ray/", "job/ray/"),
     "mpi4py": ("runners/mpi/",),
-    "torch": ("job/torch/", "runners/local/gloo.py", "runners/nccl/memory.py"),
+    "torch": ("job/torch/", "runners/device/", "runners/local/gloo.py", "runners/nccl/memory.py"),
     "optuna": ("tuner/search/",),
     "mlflow": ("tuner/tracking/",),
     "matplotlib": ("tuner/plots/", "experiments/"),

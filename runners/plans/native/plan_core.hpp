@@ -34,15 +34,17 @@ struct alignas(16) Vector {
 
 // A call, as its host sets it up; all are words of 64 bits.
 //
-// state:  of this rank alone, zero before the first call but for semaphores: whether a block gave up; for each block the
-//         calls that it has ended, bytes of a piece, how often they changed, and whether a thread of it says why it gave
-//         up; then signals heard of each slot, semaphores, barriers
+// state:  of this rank alone, zero before the first call but for semaphores: for each block the calls that it has ended,
+//         bytes of a piece, how often they changed, and whether a thread of it says why it gave up; then signals heard of
+//         each slot, semaphores, barriers
+// broken: of this rank, for all its plans: whether a block gave up, so that nobody waits any more
 // record: for the host: whether a block gave up, then for each: step, why, who, and 1 if it did
 // bases:  the address of each window of each rank, then those through which a switch reaches the windows of all, or 0
 // half:   bytes from one half of packets to the other
 struct Binding {
     const i64* words;
     u64* state;
+    u64* broken;
     u64* record;
     const u64* bases;
     u64 piece, half, limit_ns, type, operation, keeps_wide;
@@ -67,10 +69,10 @@ public:
         const i64* table = words_ + Head::sizes + words_[Head::all] * Window::counters + words_[Head::semaphores];
         at_ = table[2 * block];
         end_ = table[2 * block + 1];
-        heard_ = b_.state + 1 + block_state * u64(words_[Head::blocks]);
+        heard_ = b_.state + block_state * u64(words_[Head::blocks]);
         semaphores_ = heard_ + words_[Head::slots];
         barriers_ = semaphores_ + words_[Head::semaphores];
-        mine_ = b_.state + 1 + block_state * block;
+        mine_ = b_.state + block_state * block;
         call_ = mine_[0] + 1;
         changes_ = mine_[1] == b_.piece ? 0 : mine_[2] + 1;
     }
@@ -93,7 +95,7 @@ public:
     // Gives up: the first thread of a block that does says in the record what it waits for.
     CHORALE_CODE void stop() {
         if (m_.add(mine_ + 3, 1) == 0) note(b_.record + 1 + block_record * block_);
-        m_.store(b_.state, 1);
+        m_.store(b_.broken, 1);
         m_.store(b_.record, 1);
         give_up();
     }

@@ -12,6 +12,9 @@ __device__ __forceinline__ u64 now_ns() {
     return time;
 }
 
+using Element = CHORALE_ELEMENT;
+using Does = CHORALE_DOES;
+
 struct GpuMachine {
 #ifdef CHORALE_SWITCH
     static constexpr bool has_switch = true;
@@ -51,12 +54,12 @@ struct GpuMachine {
 
     template <class Work>
     __device__ static bool with_elements(const Binding&, Work work) {
-        return work(CHORALE_ELEMENT{}, CHORALE_DOES{});
+        return work(Element{}, Does{});
     }
 
     // A switch adds floats of 32 and 16 bits, the latter in 32 where that is asked for, in an order of its own.
     __device__ static bool adds_by_switch(bool keeps_wide) {
-        return sums(CHORALE_DOES{}) && switch_adds(CHORALE_ELEMENT{}, keeps_wide);
+        return sums(Does{}) && switch_adds(Element{}, keeps_wide);
     }
     __device__ static bool sums(Plus) { return true; }
     template <class Other>
@@ -71,7 +74,7 @@ struct GpuMachine {
         return false;
     }
     __device__ static void sum_of_all(const char* at, Vector& sum) {
-        add_all(CHORALE_ELEMENT{}, at, reinterpret_cast<unsigned*>(&sum));
+        add_all(Element{}, at, reinterpret_cast<unsigned*>(&sum));
     }
 #ifdef CHORALE_SWITCH
 #define CHORALE_ADDS(element, how)                                                                                \
@@ -104,13 +107,13 @@ extern "C" __global__ void chorale_plan(const chorale::plans::Binding* binding) 
     using namespace chorale::plans;
     const Binding call = *binding;
     GpuMachine machine;
-    if (GpuMachine::load(call.state) != 0) return;
+    if (GpuMachine::load(call.broken) != 0) return;
     Thread<GpuMachine> thread(call, machine, blockIdx.x);
     const u64 begin_ns = now_ns();
     for (unsigned idle = 0; !thread.ended() && !thread.gave_up();) {
         idle = thread.advance() ? 0 : idle + 1;
         if (idle % 256 != 255) continue;
-        if (now_ns() - begin_ns > call.limit_ns || GpuMachine::load(call.state) != 0) thread.stop();
+        if (now_ns() - begin_ns > call.limit_ns || GpuMachine::load(call.broken) != 0) thread.stop();
     }
     if (thread.gave_up()) __syncthreads_or(1);
 }

@@ -76,13 +76,13 @@ void at_once(const Binding& call, u64 threads, int64_t deadline_ns) {
                 for (Pause pause(deadline_ns); !thread.ended() && !thread.gave_up();) {
                     const bool moved = thread.advance();
                     if (thread.ended() || thread.gave_up()) break;
-                    if (pause.after(moved) || CpuMachine::load(call.state) != 0) thread.stop();
+                    if (pause.after(moved) || CpuMachine::load(call.broken) != 0) thread.stop();
                 }
                 if (thread.gave_up()) meeting.leave();
             });
     }
     for (auto& each : all) each.join();
-    if (CpuMachine::load(call.state) != 0) throw Unfinished();
+    if (CpuMachine::load(call.broken) != 0) throw Unfinished();
 }
 
 }  // namespace

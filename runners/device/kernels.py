@@ -1,0 +1,174 @@
+"""The executor of plans as a kernel: compiled by NVRTC and launched by the driver, both through their C interfaces.
+
+Nothing here needs a toolkit: NVRTC comes with torch for CUDA, or in the wheel nvidia-cuda-nvrtc, and compiles without a
+GPU, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from chorale.runners.engine.build import native_folder
+from chorale.runners.engine.library import NATIVE as ENGINE
+from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.plans.rank_plans import NATIVE, Arithmetic
+from chorale.synth.errors import Unavailable
+
+ENTRY = "chorale_plan"
+_SOURCE = NATIVE / "plan_kernel.cu"
+_HEADERS = (NATIVE / "plan_core.hpp", ENGINE / "elements.hpp")
+_VERSIONS = (13, 12)
+_FIRST_SWITCH = 90
+"""The first generation whose switches add and multicast."""
+
+_ELEMENTS = {
+    DataType.FLOAT32: "float",
+    DataType.FLOAT64: "double",
+    DataType.FLOAT16: "chorale::Half",
+    DataType.BFLOAT16: "chorale::Brain",
+    DataType.INT32: "int",
+    DataType.INT64: "long long",
+    DataType.INT8: "signed char",
+    DataType.UINT8: "unsigned char",
+}
+_DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelKind:
+    """What a kernel is compiled for.
+
+    generation: of the GPU, such as 90 for sm_90
+    checks:     whether offsets are checked again as it runs
+    """
+
+    arithmetic: Arithmetic
+    generation: int
+    checks: bool = False
+
+    def options(self) -> list[str]:
+        """Return the options of the compiler."""
+        does = _DOES.get(self.arithmetic.operation, "Plus")
+        names = [f"CHORALE_ELEMENT={_ELEMENTS[self.arithmetic.type]}", f"CHORALE_DOES=chorale::{does}"]
+        names += ["CHORALE_SWITCH"] if self.generation >= _FIRST_SWITCH else []
+        names += ["CHORALE_CHECKS"] if self.checks else []
+        return [f"--gpu-architecture=sm_{self.generation}", "-std=c++17", *(f"-D{name}" for name in names)]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledKernel:
+    """binary: for the driver; text: the same as PTX, for people and tests."""
+
+    binary: bytes
+    text: str
+
+
+def compile_kernel(kind: KernelKind) -> CompiledKernel:
+    """Return the kernel of `kind`. Seconds; Unavailable without NVRTC, or where it does not know the GPU."""
+    library = _nvrtc()
+    program = ctypes.c_void_p()
+    contents = _strings([header.read_bytes() for header in _HEADERS])
+    names = _strings([header.name.encode() for header in _HEADERS])
+    source = _SOURCE.read_bytes()
+    created = library.nvrtcCreateProgram(
+        ctypes.byref(program), source, _SOURCE.name.encode(), len(_HEADERS), contents, names
+    )
+    if created != 0:
+        raise Unavailable("NVRTC must take the source of the kernel", f"its status is {created}", "install it again")
+    options = kind.options()
+    try:
+        if library.nvrtcCompileProgram(program, len(options), _strings([each.encode() for each in options])) != 0:
+            log = _result(library, program, "ProgramLog").decode(errors="replace")
+            value = f"sm_{kind.generation}: {log.splitlines()[0] if log else 'it says nothing'}"
+            raise Unavailable("NVRTC must compile the kernel for this GPU", value, "update torch, or its NVRTC")
+        return CompiledKernel(
+            _result(library, program, "CUBIN"), _result(library, program, "PTX").rstrip(b"\0").decode()
+        )
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def kernel_binary(kind: KernelKind) -> bytes:
+    """Return the kernel of `kind`, from the folder of native code where this user compiled it before."""
+    digest = hashlib.sha256(repr(kind.options()).encode())
+    for path in (_SOURCE, *_HEADERS):
+        digest.update(path.read_bytes())
+    path = native_folder() / "plan_kernel" / f"{digest.hexdigest()[:16]}.cubin"
+    if not path.exists():
+        binary = compile_kernel(kind).binary
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{id(binary):x}")
+        part.write_bytes(binary)
+        part.replace(path)
+        return binary
+    return path.read_bytes()
+
+
+class Kernel:
+    """A kernel that is loaded on the current device."""
+
+    def __init__(self, binary: bytes) -> None:
+        self._driver = _driver()
+        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), binary))
+        self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, ENTRY.encode()))
+
+    def launch(self, binding: int, blocks: int, threads: int, stream: int) -> None:
+        """Enqueue a call whose `Binding` is at the address `binding` of the device; nothing waits."""
+        address = ctypes.c_void_p(binding)
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(address))
+        sizes = (blocks, 1, 1, threads, 1, 1, 0)
+        self._check(self._driver.cuLaunchKernel(self._function, *sizes, ctypes.c_void_p(stream), arguments, None))
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(status, ctypes.byref(text))
+            raise RuntimeError(f"the CUDA driver: {(text.value or b'unknown error').decode()}")
+
+
+def _strings(texts: list[bytes]) -> Any:
+    return (ctypes.c_char_p * len(texts))(*texts)
+
+
+def _result(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    result = ctypes.create_string_buffer(size.value)
+    getattr(library, f"nvrtcGet{what}")(program, result)
+    return result.raw
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise Unavailable("kernels need the driver of an NVIDIA GPU", error, "install it, or use CPUs") from error
+
+
+@cache
+def _nvrtc() -> ctypes.CDLL:
+    for path in _nvrtc_paths():
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue  # the next one may be there
+    way_out = "install torch for CUDA, or nvidia-cuda-nvrtc"
+    raise Unavailable("kernels are compiled by NVRTC", "none is installed", way_out)
+
+
+def _nvrtc_paths() -> Iterator[str]:
+    """Yield where NVRTC may be: that of the packages of NVIDIA, the newest first, then that of the system."""
+    found = find_spec("nvidia")
+    folders = list(found.submodule_search_locations or []) if found is not None else []
+    for version in _VERSIONS:
+        yield from sorted(str(path) for folder in folders for path in Path(folder).glob(f"*/lib/libnvrtc.so.{version}"))
+        yield f"libnvrtc.so.{version}"

@@ -1,0 +1,177 @@
+"""Where plans run as kernels: GPUs with symmetric memory of torch, and processors that stand in for them in tests."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from chorale.runners.device.kernels import Kernel, KernelKind, kernel_binary
+from chorale.runners.plans.rank_plans import Arithmetic, load_plan_library, plan_library
+
+Exchange = Callable[[list[str]], list[list[str]]]
+"""Gives the texts of this rank to the others of the group, and returns those of all by rank; all ranks call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymmetricBuffer:
+    """Memory of which each rank of a group has as much, and that all of them reach.
+
+    own:        the part of this rank, a tensor of bytes
+    bases:      where those of all ranks are
+    everywhere: where a switch reaches all of them at once; 0 where there is none
+    """
+
+    own: Any
+    bases: tuple[int, ...]
+    everywhere: int = 0
+
+
+class PlanDevice(Protocol):
+    """What runs kernels of plans for one rank.
+
+    name:        of the type of device, as torch has it
+    most_blocks: how many thread blocks surely run at once
+    """
+
+    name: str
+    most_blocks: int
+
+    def allocate(self, size_bytes: int) -> SymmetricBuffer:
+        """Return memory that is zero on all ranks, which call this at once."""
+
+    def tensor(self, words: Any) -> Any:
+        """Return an array of 64-bit words as a tensor of the device."""
+
+    def host_words(self, count: int) -> Any:
+        """Return an array of zeros that kernels reach by its address, and the processor without waiting for them."""
+
+    def prepare(self, arithmetic: Arithmetic) -> None:
+        """Make ready to launch kernels for `arithmetic`; this may take seconds."""
+
+    def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
+        """Enqueue a kernel, whose `Binding` is a tensor of the device, on the current stream."""
+
+
+class CudaDevice:
+    """The current GPU, in symmetric memory of torch; `name` of the group is one that torch does not know yet."""
+
+    name = "cuda"
+
+    def __init__(self, rank: int, ranks: int, store: Any, group: str, sharing: int = 1, checks: bool = False) -> None:
+        """sharing: how many ranks run on this GPU at once."""
+        from torch.distributed import _symmetric_memory as symmetric  # noqa: PLC0415 - only where there are GPUs
+
+        self._memory, self._group, self._rank, self._checks = symmetric._SymmetricMemory, group, rank, checks
+        self._memory.set_group_info(group, rank, ranks, store)
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        facts = torch.cuda.get_device_properties(self._device)
+        self._generation = 10 * facts.major + facts.minor
+        self.most_blocks = facts.multi_processor_count // sharing
+        self._kernels: dict[KernelKind, Kernel] = {}
+        self._host: list[Any] = []
+
+    def allocate(self, size_bytes: int) -> SymmetricBuffer:
+        """See PlanDevice. What torch raises where GPUs do not reach each other."""
+        own = self._memory.empty_strided_p2p((size_bytes,), (1,), torch.uint8, self._device)
+        own.zero_()
+        torch.cuda.synchronize(self._device)
+        handle = self._memory.rendezvous(own, self._group)
+        skipped = own.data_ptr() - handle.buffer_ptrs[self._rank]
+        everywhere = handle.multicast_ptr
+        bases = tuple(base + skipped for base in handle.buffer_ptrs)
+        return SymmetricBuffer(own, bases, everywhere + skipped if everywhere else 0)
+
+    def tensor(self, words: Any) -> Any:
+        """See PlanDevice."""
+        return torch.from_numpy(np.asarray(words).view(np.int64)).to(self._device)
+
+    def host_words(self, count: int) -> Any:
+        """See PlanDevice: pinned memory, which has one address for both."""
+        pinned = torch.zeros(count, dtype=torch.int64, pin_memory=True)
+        self._host.append(pinned)
+        return pinned.numpy()
+
+    def prepare(self, arithmetic: Arithmetic) -> None:
+        """See PlanDevice."""
+        kind = self._kind(arithmetic)
+        if kind not in self._kernels:
+            self._kernels[kind] = Kernel(kernel_binary(kind))
+
+    def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
+        """See PlanDevice."""
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
+
+    def _kind(self, arithmetic: Arithmetic) -> KernelKind:
+        same = Arithmetic(arithmetic.type, arithmetic.operation)  # whether sums stay wide is said at the call
+        return KernelKind(same, self._generation, self._checks)
+
+
+class ProcessorDevice:
+    """Stands in for a GPU in tests: memory that processes share, and a thread of the system for each of a kernel's.
+
+    A launch ends with the call. It shows what kernels do with data and with each other, and nothing of their speed.
+    """
+
+    name = "cpu"
+    most_blocks = 256
+
+    def __init__(self, rank: int, exchange: Exchange, most_threads: int = 2) -> None:
+        self._rank, self._exchange, self._most_threads = rank, exchange, most_threads
+        self._library = load_plan_library(plan_library())
+        self._open = self._library.chorale_plans_new()
+
+    def allocate(self, size_bytes: int) -> SymmetricBuffer:
+        """See PlanDevice: a file in memory, which is gone with the last rank."""
+        stride = -(-size_bytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        path, descriptor = "", -1
+        if self._rank == 0:
+            folder = "/dev/shm" if os.path.isdir("/dev/shm") else None  # noqa: S108 - a file of a random name
+            descriptor, path = tempfile.mkstemp(prefix="chorale-", dir=folder)
+        everyone = self._exchange([path])
+        try:
+            descriptor = descriptor if self._rank == 0 else os.open(everyone[0][0], os.O_RDWR)
+            os.ftruncate(descriptor, stride * len(everyone))
+            memory = torch.from_numpy(np.frombuffer(mmap.mmap(descriptor, stride * len(everyone)), np.uint8))
+            self._exchange([""])
+        finally:
+            os.close(descriptor)
+            if self._rank == 0:
+                os.unlink(path)
+        bases = tuple(memory.data_ptr() + rank * stride for rank in range(len(everyone)))
+        return SymmetricBuffer(memory[self._rank * stride :][:size_bytes], bases)
+
+    def tensor(self, words: Any) -> Any:
+        """See PlanDevice."""
+        return torch.from_numpy(np.array(words).view(np.int64))
+
+    def host_words(self, count: int) -> Any:
+        """See PlanDevice."""
+        return np.zeros(count, np.int64)
+
+    def prepare(self, arithmetic: Arithmetic) -> None:
+        """See PlanDevice: the library has all."""
+
+    def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
+        """See PlanDevice; what is not finished in time is in the record, as from a kernel."""
+        end_ns = np.zeros(1, np.int64)
+        used = min(threads, self._most_threads)
+        self._library.chorale_plan_call(self._open, binding.data_ptr(), used, 0, end_ns.ctypes.data)
+
+
+def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
+    """Copy pieces that lie `from_stride` elements apart to where they lie `to_stride` elements apart."""
+    most = min(to_stride, from_stride)
+    to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])
+
+
+def addresses(buffers: Sequence[SymmetricBuffer]) -> list[tuple[int, int, SymmetricBuffer]]:
+    """Return the first address and the one after the last of the own part of each buffer."""
+    return [(each.own.data_ptr(), each.own.data_ptr() + each.own.numel(), each) for each in buffers]

@@ -1,0 +1,299 @@
+"""The plans of a group of ranks as kernels: their memory, copies in and out, launches, and what went wrong."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
+from chorale.runners.device.memory import PlanDevice, SymmetricBuffer, addresses, copy_shards
+from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.plans.encoding import COUNTERS, WINDOWS, WordsHead, encode_plan
+from chorale.runners.plans.rank_plans import (
+    Arithmetic,
+    PlanBuffers,
+    PlanExecutor,
+    RankRegion,
+    blocked_lines,
+)
+from chorale.synth.collective import CollectiveName
+from chorale.synth.programs.memory import SPLIT_BY_RANK
+from chorale.synth.programs.plans.plan import ExecutionPlan
+
+DTYPES = {
+    torch.float32: DataType.FLOAT32,
+    torch.float64: DataType.FLOAT64,
+    torch.float16: DataType.FLOAT16,
+    torch.bfloat16: DataType.BFLOAT16,
+    torch.int32: DataType.INT32,
+    torch.int64: DataType.INT64,
+    torch.int8: DataType.INT8,
+    torch.uint8: DataType.UINT8,
+}
+"""Types of elements that plans and programs run on; in tables they have the names of DataType in small letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """How kernels run.
+
+    limit_s: how long a call may take before its blocks give up
+    threads: of a thread block
+    keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored
+    switch:  whether a switch may add, in an order of its own
+    """
+
+    limit_s: float = 60.0
+    threads: int = 512
+    keeps_wide: bool = False
+    switch: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedPlan:
+    """A plan, and the largest vector that it is for."""
+
+    plan: ExecutionPlan
+    most_bytes: int
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A plan with its part of the memory.
+
+    shape:   its buffers; most: bytes of the largest piece that there is room for
+    first:   where its part begins; region: what lies where in it
+    words, state: tensors of the device; record: for the host
+    """
+
+    plan: ExecutionPlan
+    shape: PlanBuffers
+    head: WordsHead
+    most: int
+    first: int
+    region: RankRegion
+    words: Any
+    state: Any
+    record: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A call that can be launched again and again. tensors: what its binding points to."""
+
+    arithmetic: Arithmetic
+    binding: Any
+    blocks: int
+    tensors: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Where a vector lies: so many bytes after the begin of a buffer that all ranks have."""
+
+    buffer: SymmetricBuffer
+    offset: int
+
+    def view(self, skipped: int, elements: int, dtype: Any) -> Any:
+        """Return that many elements as a tensor."""
+        first = self.offset + skipped
+        return self.buffer.own[first : first + elements * dtype.itemsize].view(dtype)
+
+
+class GroupPlans:
+    """Plans of one rank of a group. All ranks make the same calls in the same order, on tensors that lie alike."""
+
+    def __init__(
+        self,
+        device: PlanDevice,
+        rank: int,
+        ranks: int,
+        requests: Mapping[str, RequestedPlan],
+        options: DeviceOptions | None = None,
+    ) -> None:
+        """requests: by any name; all ranks have the same. InvalidInput and PlanError for what is no plan for this
+        rank."""
+        self._device, self._rank, self._ranks = device, rank, ranks
+        self._options = options or DeviceOptions()
+        self._placed: dict[str, _Placed] = {}
+        self._bound: dict[tuple[Any, ...], _Bound] = {}
+        shapes = {name: PlanBuffers.of(request.plan) for name, request in requests.items()}
+        pieces = {name: _piece_bytes(shapes[name], request.most_bytes) for name, request in requests.items()}
+        staging = [
+            max(layout.scratch_base for layout in shape.layouts) * shape.pieces_of_a_chunk * pieces[name]
+            for name, shape in shapes.items()
+        ]
+        first = -(-max(staging, default=0) // 64) * 64
+        for name, request in sorted(requests.items()):
+            self._placed[name] = self._place(request.plan, shapes[name], pieces[name], first)
+            first += self._placed[name].region.bytes
+        self._memory = device.allocate(max(64, first))
+        self._broken = device.tensor(np.zeros(1, np.int64))
+        self._registered: list[SymmetricBuffer] = []
+
+    @staticmethod
+    def bytes_needed(requests: Mapping[str, RequestedPlan]) -> int:
+        """Return about how many bytes each rank takes for `requests`."""
+        total = 0
+        for request in requests.values():
+            shape = PlanBuffers.of(request.plan)
+            cells = shape.cells + 4 * shape.packets
+            total += cells * _piece_bytes(shape, request.most_bytes)
+        return total
+
+    def empty(self, elements: int, dtype: Any) -> Any:
+        """Return a tensor of zeros that plans use where it is, without copies; all ranks call this at once."""
+        buffer = self._device.allocate(elements * dtype.itemsize)
+        self._registered.append(buffer)
+        return buffer.own.view(dtype)
+
+    def fits(self, name: str, elements: int, dtype: Any) -> bool:
+        """Return whether there is room for vectors of so many elements."""
+        placed = self._placed.get(name)
+        return placed is not None and _Sizes(placed, self._ranks, elements, dtype).piece_bytes <= placed.most
+
+    def is_ready(self, name: str, source: Any, target: Any, operation: ReduceOp) -> bool:
+        """Return whether `run` needs nothing any more that a CUDA graph cannot hold."""
+        return self._call(name, source, target, operation)[0] in self._bound
+
+    def run(self, name: str, source: Any, target: Any, operation: ReduceOp = ReduceOp.SUM) -> None:
+        """Enqueue the plan called `name` on the current stream: tensors as `Transport.run` of jobs wants them."""
+        key, sizes, homes = self._call(name, source, target, operation)
+        placed = self._placed[name]
+        bound = self._bound.get(key) or self._bind(key, placed, sizes, homes)
+        collective, layout = placed.plan.collective, placed.shape.layouts[self._rank]
+        chunk_bytes = sizes.piece_bytes * placed.shape.pieces_of_a_chunk
+        dtype = source.dtype
+        given = homes[0].view(layout.input_base * chunk_bytes, sizes.padded_of(source), dtype)
+        result = homes[1].view(layout.output_base * chunk_bytes, sizes.padded_of(target), dtype)
+        is_root = collective.root in (None, self._rank)
+        if collective.name != CollectiveName.BROADCAST or is_root:
+            self._copy(given, sizes.padded, source, sizes.shard)
+        self._device.launch(bound.arithmetic, bound.binding, bound.blocks, self._options.threads)
+        if collective.name == CollectiveName.REDUCE and not is_root:
+            return
+        self._copy(target, sizes.shard, result, sizes.padded)
+        if operation == ReduceOp.AVG and collective.name.reduces:
+            rounding = None if dtype.is_floating_point else "trunc"
+            torch.div(target, self._ranks, rounding_mode=rounding, out=target)
+
+    def failure(self) -> str | None:
+        """Return what blocks waited for that gave up so far; nothing waits for kernels that still run."""
+        for name, placed in self._placed.items():
+            if placed.record[0]:
+                lines = blocked_lines(placed.record.tolist()).splitlines()
+                told = "; ".join("block {} step {} {}".format(*line.split(" ", 2)) for line in lines)
+                return f"plan {name[:12]} on rank {self._rank} of the group was given up: {told}"
+        return None
+
+    def _place(self, plan: ExecutionPlan, shape: PlanBuffers, piece: int, first: int) -> _Placed:
+        words = encode_plan(plan, self._rank)
+        executor = PlanExecutor()
+        executor.check(words, self._rank, self._ranks)
+        executor.close()
+        head = WordsHead.of(words)
+        scratch = max(layout.cells - layout.scratch_base for layout in shape.layouts) * shape.pieces_of_a_chunk
+        region = RankRegion.of(head, self._ranks, scratch, shape.packets, piece)
+        state = self._device.tensor(array("q", head.state()))
+        record = self._device.host_words(1 + 4 * head.blocks)
+        return _Placed(plan, shape, head, piece, first, region, self._device.tensor(words), state, record)
+
+    def _call(
+        self, name: str, source: Any, target: Any, operation: ReduceOp
+    ) -> tuple[tuple[Any, ...], _Sizes, tuple[_Home, _Home]]:
+        placed = self._placed[name]
+        sizes = _Sizes(placed, self._ranks, max(source.numel(), target.numel()), source.dtype)
+        homes = self._homes(placed, sizes, source, target)
+        places = tuple((home.buffer.bases[self._rank], home.offset) for home in homes)
+        return (name, sizes.piece_bytes, source.dtype, operation, places), sizes, homes
+
+    def _homes(self, placed: _Placed, sizes: _Sizes, source: Any, target: Any) -> tuple[_Home, _Home]:
+        """Return where the cells of input and output lie; those in place are one row."""
+        staging = _Home(self._memory, 0)
+        if sizes.padded != sizes.shard or placed.plan.collective.name == CollectiveName.REDUCE:
+            return staging, staging
+        if not placed.plan.in_place:
+            layout, chunk = placed.shape.layouts[self._rank], sizes.piece_bytes * placed.shape.pieces_of_a_chunk
+            bases = (layout.input_base * chunk, layout.output_base * chunk)
+            found = [self._home_of(tensor, base) for tensor, base in zip((source, target), bases, strict=True)]
+            return found[0] or staging, found[1] or staging
+        whole = target if target.numel() >= source.numel() else source
+        own = self._rank * sizes.padded * source.dtype.itemsize
+        keeps_input = whole is source and target.data_ptr() != source.data_ptr() + own
+        home = None if keeps_input else self._home_of(whole, 0)
+        return home or staging, home or staging
+
+    def _home_of(self, tensor: Any, base: int) -> _Home | None:
+        """Return the home of cells `base` bytes before `tensor`, None where it lies in no buffer of all ranks."""
+        first = tensor.data_ptr()
+        for begin, end, buffer in addresses(self._registered):
+            if begin <= first and first + tensor.nbytes <= end and first % PLAN_ALIGNMENT_BYTES == 0:
+                return _Home(buffer, first - begin - base)
+        return None
+
+    def _bind(self, key: tuple[Any, ...], placed: _Placed, sizes: _Sizes, homes: tuple[_Home, _Home]) -> _Bound:
+        operation = ReduceOp.SUM if key[3] == ReduceOp.AVG else key[3]
+        arithmetic = Arithmetic(DTYPES[key[2]], operation, self._options.keeps_wide)
+        self._device.prepare(arithmetic)
+        bases = self._device.tensor(array("q", self._bases(placed, sizes.piece_bytes, homes)))
+        tensors = (placed.words, placed.state, self._broken)
+        limit_ns = round(min(self._options.limit_s, 1e9) * 1e9)
+        numbers = [sizes.piece_bytes, placed.region.half_bytes, limit_ns, arithmetic.type, operation]
+        words = [each.data_ptr() for each in tensors] + [placed.record.ctypes.data, bases.data_ptr()]
+        binding = self._device.tensor(array("q", [*words, *map(int, numbers), int(arithmetic.keeps_wide)]))
+        self._bound[key] = _Bound(arithmetic, binding, placed.head.blocks, (*tensors, bases))
+        return self._bound[key]
+
+    def _bases(self, placed: _Placed, piece_bytes: int, homes: tuple[_Home, _Home]) -> list[int]:
+        """Return the addresses of the windows of all ranks, and where a switch reaches them: where they lie alike."""
+        chunk = piece_bytes * placed.shape.pieces_of_a_chunk
+        region, memory = placed.region, self._memory
+        rows = []
+        for layout in placed.shape.layouts:
+            data = (homes[0].offset + layout.input_base * chunk, homes[1].offset + layout.output_base * chunk)
+            own = (region.data, region.packets, 0)
+            rows.append([*data, *(placed.first + each for each in own)])
+        buffers = [homes[0].buffer, homes[1].buffer, memory, memory, memory]
+        found = [
+            buffer.bases[rank] + offset
+            for rank, row in enumerate(rows)
+            for buffer, offset in zip(buffers, row, strict=True)
+        ]
+        for window in range(WINDOWS):
+            offsets, everywhere = {row[window] for row in rows}, buffers[window].everywhere
+            reached = everywhere and self._options.switch and len(offsets) == 1 and window < COUNTERS - 1
+            found.append(everywhere + offsets.pop() if reached else 0)
+        return found
+
+    @staticmethod
+    def _copy(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
+        if to.data_ptr() != source.data_ptr():
+            copy_shards(to, to_stride, source, from_stride)
+
+
+class _Sizes:
+    """How a vector is cut: elements of a shard without and with what fills its last piece up."""
+
+    def __init__(self, placed: _Placed, ranks: int, elements: int, dtype: Any) -> None:
+        shards = ranks if placed.plan.collective.name in SPLIT_BY_RANK else 1
+        pieces = placed.shape.pieces // shards
+        self.shard = elements // shards
+        unit = max(1, PLAN_ALIGNMENT_BYTES // dtype.itemsize)
+        piece = -(-self.shard // (pieces * unit)) * unit
+        self.padded = piece * pieces
+        self.piece_bytes = piece * dtype.itemsize
+
+    def padded_of(self, tensor: Any) -> int:
+        """Return how many elements a tensor has with what fills its shards up."""
+        return int(tensor.numel() // self.shard * self.padded)
+
+
+def _piece_bytes(shape: PlanBuffers, most_bytes: int) -> int:
+    """Return the bytes of a piece of the largest vector, for any type and also where shards are filled up."""
+    unit = 2 * PLAN_ALIGNMENT_BYTES
+    return -(-most_bytes // (shape.pieces * unit)) * unit + unit

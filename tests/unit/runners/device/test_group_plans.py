@@ -1,0 +1,170 @@
+"""Plans on tensors: every element of results against torch's own arithmetic, sizes in turns, memory, failures."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from chorale.runners.device.plans import DeviceOptions, GroupPlans  # noqa: E402 - after the skip
+from chorale.runners.engine.library import ReduceOp  # noqa: E402
+from chorale.synth.lowering.options import LoweringOptions  # noqa: E402
+from chorale.synth.lowering.switch_plans import switch_plan  # noqa: E402
+from chorale.synth.programs.plans.plan import ExecutionPlan  # noqa: E402
+from chorale.synth.programs.plans.translate import plan_of  # noqa: E402
+from chorale.synth.targets.mscclpp_reading import parse_plan  # noqa: E402
+from tests.conformance.plan_cases import CASES, document_of  # noqa: E402
+from tests.unit.runners.device.ranks import on_all_ranks  # noqa: E402
+from tests.unit.synth.lowering.programs import lowered  # noqa: E402
+from tests.unit.synth.lowering.test_switch_plans import stars  # noqa: E402
+
+
+def case(name: str, wrong: str | None = None) -> ExecutionPlan:
+    return parse_plan(json.dumps(document_of(name, wrong)).encode())
+
+
+@cache
+def made(spec: str, collective: str, **options: object) -> ExecutionPlan:
+    return plan_of(lowered(spec, collective, "mscclpp-json", **options))
+
+
+def data(rank: int, elements: int, dtype: object, seed: int = 0) -> object:
+    """Small integers: every order of additions gives the same."""
+    generator = torch.Generator().manual_seed(100 * seed + rank)
+    return torch.randint(-4, 5, (elements,), generator=generator).to(dtype)
+
+
+def call(group: GroupPlans, name: str, rank: int, ranks: int, elements: int, dtype: object, seed: int, **more: object):
+    """Run a plan on fresh tensors; return what is there and what should be."""
+    collective = name.rsplit(maxsplit=1)[-1]
+    vectors = [data(each, elements, dtype, seed) for each in range(ranks)]
+    shard = elements // ranks
+    own = slice(rank * shard, (rank + 1) * shard)
+    source = vectors[rank][own].clone() if collective == "allgather" else vectors[rank].clone()
+    total = torch.stack(vectors).sum(0, dtype=dtype)
+    expected = {
+        "allreduce": total,
+        "reduce_scatter": total[own],
+        "allgather": torch.cat([each[peer * shard : (peer + 1) * shard] for peer, each in enumerate(vectors)]),
+        "broadcast": vectors[0],
+        "alltoall": torch.cat([each[own] for each in vectors]),
+    }[collective]
+    target = torch.full_like(expected, 77)
+    group.run(name, source, target, **more)
+    return target, expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cases_of_every_operation(name: str) -> None:
+    plan = case(name)
+    label = f"plan {plan.collective.name}"
+
+    def work(group: GroupPlans, rank: int) -> list[bool]:
+        sizes = (4096, 64, 4096, 1000)  # the memory of one size is that of another
+        pairs = [call(group, label, rank, 2, size, torch.float32, turn) for turn, size in enumerate(sizes)]
+        return [bool(found.equal(expected)) for found, expected in pairs]
+
+    assert on_all_ranks({label: plan}, work) == [[True] * 4] * 2
+
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int32,
+    torch.int64,
+    torch.int8,
+    torch.uint8,
+]
+
+
+def test_types_and_sizes_of_several_plans_in_turns() -> None:
+    plans = {
+        "two-shot allreduce": made("complete:4", "allreduce"),
+        "packed allreduce": made("complete:4", "allreduce", protocol="LL"),
+        "grouped allgather": made("hypercube:2", "allgather", block_group=2, in_place=False),
+        "reading reduce_scatter": made("complete:4", "reduce_scatter", reads=True),
+        "piped allgather": made("ring:4", "allgather", pipeline_bytes=64),
+    }
+
+    def work(group: GroupPlans, rank: int) -> list[str]:
+        wrong = []
+        for turn, dtype in enumerate(DTYPES):
+            for name in plans:
+                found, expected = call(group, name, rank, 4, 4 * (5 + 13 * turn), dtype, turn)
+                wrong += [] if found.equal(expected) else [f"{name} {dtype}"]
+        return wrong
+
+    assert on_all_ranks(plans, work, DeviceOptions(limit_s=20)) == [[]] * 4
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"), [("MIN", "amin"), ("MAX", "amax"), ("PROD", "prod"), ("AVG", "mean")]
+)
+def test_operations(operation: str, expected: str) -> None:
+    plans = {"allreduce": made("complete:4", "allreduce", protocol="LL")}
+
+    def work(group: GroupPlans, rank: int) -> bool:
+        vectors = torch.stack([data(each, 100, torch.float32) for each in range(4)])
+        target = torch.empty(100)
+        group.run("allreduce", vectors[rank], target, ReduceOp[operation])
+        return bool(target.equal(getattr(vectors, expected)(0)))
+
+    assert on_all_ranks(plans, work) == [True] * 4
+
+
+def test_sums_that_stay_wide_are_rounded_once() -> None:
+    plan = switch_plan(stars("h100:1"), LoweringOptions("mscclpp-json"))  # one operation adds what all eight have
+
+    def sums(keeps_wide: bool) -> set[float]:
+        def work(group: GroupPlans, rank: int) -> float:
+            tensor = torch.full((256,), 1.0 if rank else 256.0, dtype=torch.bfloat16)
+            group.run("allreduce", tensor, tensor)
+            return float(tensor[0])
+
+        return set(on_all_ranks({"allreduce": plan}, work, DeviceOptions(keeps_wide=keeps_wide)))
+
+    assert sums(False) == {256.0}  # 257 is rounded to it, seven times
+    assert sums(True) == {264.0}  # what is next to 263, and even
+
+
+def test_tensors_in_symmetric_memory_are_used_where_they_are() -> None:
+    plans = {"allreduce": made("complete:4", "allreduce"), "gathered allgather": made("complete:4", "allgather")}
+
+    def work(group: GroupPlans, rank: int) -> tuple[bool, ...]:
+        tensor = group.empty(1024, torch.float32)
+        tensor[:256] = rank + 1
+        group.run("allreduce", tensor[:256], tensor[:256])
+        was_copied = bool(group._memory.own.view(torch.float32)[:256].any())
+        tensor[512 + rank * 64 : 512 + (rank + 1) * 64] = rank
+        whole = tensor[512:768]
+        group.run("gathered allgather", whole[rank * 64 : (rank + 1) * 64], whole)
+        gathered = torch.arange(4.0).repeat_interleave(64)
+        return not was_copied, bool((tensor[:256] == 10).all()), bool(whole.equal(gathered))
+
+    assert on_all_ranks(plans, work) == [(True, True, True)] * 4
+
+
+def test_what_is_too_large_does_not_fit() -> None:
+    def work(group: GroupPlans, rank: int) -> tuple[bool, ...]:
+        return tuple(group.fits("allreduce", elements, torch.float32) for elements in (1, 1 << 14, 1 << 15))
+
+    assert on_all_ranks({"allreduce": made("complete:2", "allreduce")}, work) == [(True, True, False)] * 2
+
+
+def test_a_peer_that_does_not_come_is_named_and_nothing_runs_after_it() -> None:
+    plans = {"allreduce": made("complete:2", "allreduce"), "packed": made("complete:2", "allreduce", protocol="LL")}
+
+    def work(group: GroupPlans, rank: int) -> tuple[object, ...]:
+        before, tensor = group.failure(), torch.ones(64)
+        group.run("allreduce", tensor, tensor)
+        group.run("packed", tensor, tensor)
+        return before, group.failure()
+
+    alone = on_all_ranks(plans, work, DeviceOptions(limit_s=0.2), who=(0,))[0]
+    assert alone[0] is None
+    assert "block 0 step 0 waits for rank 1 to begin" in alone[1]
