@@ -58,6 +58,6 @@ def _paid(group: Group, distances: dict[int, list[int]]) -> Fraction:
         return Fraction(group.amount * sum(map(sum, cost)), ranks)
     if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE):
         directed = cost if name == CollectiveName.BROADCAST else turned
-        return Fraction(group.amount * least_tree(directed, group.collective.root))
+        return Fraction(group.amount * least_tree(directed, group.collective.root or 0))
     directed = cost if name == CollectiveName.ALLGATHER else turned
     return Fraction(group.amount * sum(least_tree(directed, root) for root in range(ranks)), ranks)

@@ -48,6 +48,10 @@ def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
         raise InvalidInput("groups must have different names", ", ".join(names), "rename one")
     for group in groups:
         _require_group(topology, group)
+
+
+def require_few(groups: tuple[Group, ...]) -> None:
+    """Raise InvalidInput for more than a linear program can take."""
     count = sum(group.commodities for group in groups)
     if count > MAX_COMMODITIES:
         rule = f"groups together must have at most {MAX_COMMODITIES} roots of trees and sources"

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +23,24 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.groups.certificate import proven_time
-from chorale.synth.methods.groups.group import Group, GroupNetwork, network_of_group, require_groups
+from chorale.synth.methods.groups.group import Group, GroupNetwork, network_of_group, require_few, require_groups
+from chorale.synth.methods.groups.rings import pack_over_rails
+from chorale.synth.methods.groups.routing import (
+    Commodity,
+    Edge,
+    Floats,
+    GroupPacking,
+    Routing,
+    commodities_of,
+    counts_of,
+    time_in_chunks,
+    units_of,
+)
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.sparse_matrix import of_entries
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -68,37 +77,6 @@ class PricedPaths:
             links.append(link)
             target = int(self.source[link])
         return links[::-1]
-
-
-@dataclass(frozen=True)
-class Edge:
-    """Members of a group by place in it, the depth of the sender, and the path of links between them.
-
-    target: for whom the data of an all-to-all are, -1 for all;  reduces: whether the receiver adds
-    """
-
-    depth: int
-    sender: int
-    receiver: int
-    path: tuple[int, ...]
-    reduces: bool = False
-    target: int = -1
-
-
-@dataclass(frozen=True)
-class Routing:
-    """One way to move a unit of a commodity. levels: steps that its edges are in."""
-
-    edges: tuple[Edge, ...]
-
-    @cached_property
-    def links(self) -> NDArray[np.int64]:
-        """The links of all edges, as often as they are crossed."""
-        return np.array([link for edge in self.edges for link in edge.path], dtype=np.int64)
-
-    @property
-    def levels(self) -> int:
-        return 1 + max(edge.depth for edge in self.edges)
 
 
 def cheapest_way(group: Group, root: int, paths: PricedPaths) -> Routing:
@@ -182,27 +160,6 @@ _STEADY = 0.5
 _LEAST_SHARE = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Commodity:
-    """group: number of the group;  root: place in it;  amount: what one way moves if it moves all of it."""
-
-    group: int
-    root: int
-    amount: Fraction
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupPacking:
-    """ways, shares: of every commodity, shares add up to 1;  prices: int64 per link, which prove `lower`, the time."""
-
-    groups: tuple[Group, ...]
-    commodities: tuple[Commodity, ...]
-    ways: tuple[tuple[Routing, ...], ...]
-    shares: tuple[Floats, ...]
-    prices: NDArray[np.int64]
-    lower: Fraction
-
-
 def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
     """Return how the groups share the fabric, and the proof of the least time. Deterministic.
 
@@ -210,6 +167,10 @@ def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
     """
     chosen = tuple(groups)
     require_groups(topology, chosen)
+    over_rails = pack_over_rails(topology, chosen)
+    if over_rails is not None:
+        return over_rails
+    require_few(chosen)
     commodities = commodities_of(chosen)
     links = topology.links
     widths = np.array([float(width) for width in links.bandwidths])[links.bandwidth_class]
@@ -232,15 +193,6 @@ def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
         prices = _STEADY * best_prices / float(best_prices @ widths) + (1 - _STEADY) * duals / float(duals @ widths)
     whole = _best_prices(topology, chosen, [best_prices, duals], time)
     return GroupPacking(chosen, commodities, *_used(ways, shares), whole, proven_time(topology, chosen, whole.tolist()))
-
-
-def commodities_of(groups: Sequence[Group]) -> tuple[Commodity, ...]:
-    """Return a commodity for every root or source of every group."""
-    found = []
-    for number, group in enumerate(groups):
-        roots = [group.collective.root] if group.collective.is_rooted else range(group.commodities)
-        found += [Commodity(number, root, Fraction(group.amount, group.commodities)) for root in roots]
-    return tuple(found)
 
 
 def _best_prices(
@@ -363,7 +315,11 @@ def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | No
     Loads are those of the verified rows; CheckFailed if they are not what the packing promised.
     """
     counts = [chunks] if chunks is not None else list(CHUNK_COUNTS)
-    times = [(_time_in_chunks(topology, packing, count), count) for count in counts]
+    times = []
+    for each in counts:
+        times.append((time_in_chunks(topology, packing, each), each))
+        if times[-1][0] <= packing.lower * _NEARLY_BEST:
+            break
     best = min(time for time, _ in times)
     time, count = next(pair for pair in times if pair[0] <= best * _NEARLY_BEST)
     members = tuple(_member(topology, packing, number, count) for number in range(len(packing.groups)))
@@ -379,31 +335,6 @@ def time_together(topology: Topology, loads: Sequence[Sequence[Fraction]]) -> Fr
     """Return the time in which the busiest link carries the loads of all groups, in amount / bandwidth."""
     sums = [sum(of_link, Fraction(0)) for of_link in zip(*loads, strict=True)]
     return max(load / link.bandwidth for load, link in zip(sums, topology.links, strict=True))
-
-
-def _time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fraction:
-    totals = [Fraction(0)] * len(topology.links)
-    for number, commodity in enumerate(packing.commodities):
-        units = _units(packing, commodity, chunks)
-        for way, count in zip(packing.ways[number], _counts(packing.shares[number], units), strict=True):
-            for link in way.links.tolist() if count else ():
-                totals[link] += commodity.amount * count / units
-    return max(load / link.bandwidth for load, link in zip(totals, topology.links, strict=True))
-
-
-def _units(packing: GroupPacking, commodity: Commodity, chunks: int) -> int:
-    group = packing.groups[commodity.group]
-    return chunks * (len(group.ranks) if group.commodities == 1 else 1)
-
-
-def _counts(shares: NDArray[np.float64], units: int) -> list[int]:
-    """Return whole units near `shares` of them: the largest remainders are rounded up."""
-    exact = shares * units
-    counts = np.floor(exact + 1e-9).astype(np.int64)
-    order = np.argsort(counts - exact, kind="stable")
-    counts[order[: units - int(counts.sum())]] += 1
-    result: list[int] = counts.tolist()
-    return result
 
 
 def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int) -> GroupSchedule:
@@ -434,7 +365,7 @@ def _pieces(packing: GroupPacking, number: int, chunks: int) -> Iterator[_Piece]
         if commodity.group != number:
             continue
         first = 0
-        counts = _counts(packing.shares[index], _units(packing, commodity, chunks))
+        counts = counts_of(packing.shares[index], units_of(packing, commodity, chunks))
         for way, count in zip(packing.ways[index], counts, strict=True):
             if count:
                 yield _Piece(commodity.root, way, first, first + count)

@@ -27,6 +27,7 @@ from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group, network_of_group
 from chorale.synth.methods.groups.packing import cheapest_tree, pack_groups, shared_schedules, time_together, tree_cost
+from chorale.synth.methods.groups.rings import pack_over_rails
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import inspect, verify
 from tests.properties import random_cases
@@ -180,3 +181,17 @@ def test_one_group_is_bounded_as_its_collective_is(spec, name):
     assert packing.lower >= lower_bound(topology, collective).value * 12 * Fraction(999, 1000)
     assert packing.lower == proven_time(topology, packing.groups, packing.prices.tolist())
     assert packing.lower <= shared.time <= packing.lower * Fraction(3, 2)
+
+
+@pytest.mark.parametrize("spec", ["h100:2", "a100:3"])
+@pytest.mark.parametrize("name", ["allreduce", "reduce_scatter", "allgather"])
+def test_groups_on_boxes_with_rails_meet_their_bound_in_closed_form(spec, name):
+    topology = parse_topology(spec)
+    ranks = topology.compute_count
+    collective = parse_collective(name)
+    box = [Group(f"tp{first}", ALLREDUCE, tuple(range(first, first + 8)), 100) for first in range(0, ranks, 8)]
+    rails = [Group(f"dp{place}", collective, tuple(range(place, ranks, 8)), 40) for place in range(8)]
+    packing = pack_over_rails(topology, (*box, *rails, Group("all", collective, tuple(range(ranks)), 10)))
+    shared = shared_schedules(topology, packing)
+    assert packing.lower == proven_time(topology, packing.groups, packing.prices.tolist())
+    assert packing.lower <= shared.time <= packing.lower * Fraction(101, 100)
