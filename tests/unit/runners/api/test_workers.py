@@ -155,7 +155,7 @@ def test_a_cluster_without_room_is_refused() -> None:
     [
         (ResourceRequest(resources={"fabric": 1}, patience_s=1), "1 CPU, 1 fabric to measure"),
         (ResourceRequest(labels={"rack": "7"}, patience_s=1), "1 CPU, rack=7 to measure"),
-        (ResourceRequest(gpus=1, patience_s=1), "1 CPU, 1 GPU to measure"),
+        (ResourceRequest(gpus=9, patience_s=1), "1 CPU, 9 GPU"),
     ],
 )
 def test_what_no_node_has_is_named_in_time(needs: ResourceRequest, words: str) -> None:
