@@ -11,7 +11,7 @@ namespace {
 // A vector of `count` elements that is reduced.
 Call reduction(const char* collective, MPI_Comm comm, int root, size_t count, MPI_Datatype type, MPI_Op op) {
     const Element element = element_of(type);
-    const int operation = operation_of(op);
+    const int operation = operation_of(op, element);
     const char* unfit = element.name == nullptr ? DTYPE : operation < 0 ? OPERATION : nullptr;
     return {collective, comm, root, count * size_of(type), element.name, element.type, operation, unfit};
 }
@@ -116,6 +116,24 @@ int alltoall(const void* in, Count in_count, MPI_Datatype in_type, void* out, Co
     return serve(*group, movement("alltoall", comm, -1, total, type), input, output, library);
 }
 
+// A call that programs do not serve, counted; `library` makes it.
+template <typename Library>
+int left(Call call, const char* reason, Library library) {
+    if (group_of(call.comm) == nullptr || call.size_bytes == 0) return library();
+    if (!job()->has_table()) reason = NO_TABLE;
+    return may_fall_back(call, reason) ? library() : refuse(call, reason);
+}
+
+template <typename Count>
+size_t sum_of(const Count* counts, MPI_Comm comm) {
+    int ranks = 0, is_inter = 0;
+    PMPI_Comm_test_inter(comm, &is_inter);
+    if (counts == nullptr || is_inter || PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS) return 0;
+    size_t sum = 0;
+    for (int rank = 0; rank < ranks; rank++) sum += counts[rank] > 0 ? size_t(counts[rank]) : 0;
+    return sum;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -174,9 +192,33 @@ int MPI_Finalize(void) {
                         [&] { return PMPI_Alltoall##form(in, in_n, in_type, out, n, type, comm); });                   \
     }
 
+// Defines those that return before they are over, and those of shards of different sizes: MPI's own, counted.
+#define COUNTED(Count, Place, form)                                                                                    \
+    int MPI_Iallreduce##form(const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,          \
+                             MPI_Request* request) {                                                                   \
+        return left(movement("allreduce", comm, -1, size_t(n), type), PENDING,                                         \
+                    [&] { return PMPI_Iallreduce##form(in, out, n, type, op, comm, request); });                       \
+    }                                                                                                                  \
+    int MPI_Ibcast##form(void* at, Count n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request) {        \
+        return left(movement("broadcast", comm, root, size_t(n), type), PENDING,                                       \
+                    [&] { return PMPI_Ibcast##form(at, n, type, root, comm, request); });                              \
+    }                                                                                                                  \
+    int MPI_Allgatherv##form(const void* in, Count in_n, MPI_Datatype in_type, void* out, const Count* n,              \
+                             const Place* at, MPI_Datatype type, MPI_Comm comm) {                                      \
+        return left(movement("allgather", comm, -1, sum_of(n, comm), type), SHAPE,                                     \
+                    [&] { return PMPI_Allgatherv##form(in, in_n, in_type, out, n, at, type, comm); });                 \
+    }                                                                                                                  \
+    int MPI_Alltoallv##form(const void* in, const Count* in_n, const Place* in_at, MPI_Datatype in_type, void* out,    \
+                            const Count* n, const Place* at, MPI_Datatype type, MPI_Comm comm) {                       \
+        return left(movement("alltoall", comm, -1, sum_of(n, comm), type), SHAPE,                                      \
+                    [&] { return PMPI_Alltoallv##form(in, in_n, in_at, in_type, out, n, at, type, comm); });           \
+    }
+
 COLLECTIVES(int, )
+COUNTED(int, int, )
 #if MPI_VERSION >= 4
 COLLECTIVES(MPI_Count, _c)
+COUNTED(MPI_Count, MPI_Aint, _c)
 
 int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session* session) {
     require_own_mpi();

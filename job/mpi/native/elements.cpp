@@ -1,6 +1,8 @@
 #include "elements.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <vector>
 
 #include "chorale_engine.h"
@@ -11,8 +13,32 @@ namespace {
 
 constexpr const char *MIXED = "mixed", *OTHER = "other";
 
-Element integer(size_t bytes) {
-    return bytes == 4 ? Element{"int32", CHORALE_INT32} : Element{"int64", CHORALE_INT64};
+using T = MPI_Datatype;
+
+Element floating(T type) {
+    if (size_of(type) == 4) return {"float32", CHORALE_FLOAT32, false};
+    return size_of(type) == 8 ? Element{"float64", CHORALE_FLOAT64, false} : Element{nullptr, -1, false};
+}
+
+// Sums of complex numbers are those of their parts.
+Element complex(T type) {
+    if (size_of(type) == 8) return {"complex64", CHORALE_FLOAT32, true};
+    return size_of(type) == 16 ? Element{"complex128", CHORALE_FLOAT64, true} : Element{nullptr, -1, false};
+}
+
+// Sums and products that wrap around are those of integers with a sign, bit by bit; what is least is not.
+Element integer(T type, bool has_sign) {
+    switch (size_of(type)) {
+        case 1: return has_sign ? Element{"int8", CHORALE_INT8, false} : Element{"uint8", CHORALE_UINT8, false};
+        case 4: return has_sign ? Element{"int32", CHORALE_INT32, false} : Element{"uint32", CHORALE_INT32, false, true};
+        case 8: return has_sign ? Element{"int64", CHORALE_INT64, false} : Element{"uint64", CHORALE_INT64, false, true};
+        default: return {nullptr, -1, false};
+    }
+}
+
+// Not every MPI has all of them: those of Fortran are MPI_DATATYPE_NULL in some.
+bool is_one_of(T type, std::initializer_list<T> types) {
+    return std::find(types.begin(), types.end(), type) != types.end();
 }
 
 const char* both(const char* a, const char* b) {
@@ -62,21 +88,29 @@ const char* derived_signature(MPI_Datatype type) {
 }  // namespace
 
 Element element_of(MPI_Datatype type) {
-    if (type == MPI_FLOAT) return {"float32", CHORALE_FLOAT32};
-    if (type == MPI_DOUBLE) return {"float64", CHORALE_FLOAT64};
-    if (type == MPI_INT || type == MPI_INT32_T) return {"int32", CHORALE_INT32};
-    if (type == MPI_INT64_T || type == MPI_LONG_LONG) return {"int64", CHORALE_INT64};
-    if (type == MPI_LONG) return integer(sizeof(long));
-    if (type == MPI_INT8_T || type == MPI_SIGNED_CHAR) return {"int8", CHORALE_INT8};
-    if (type == MPI_UINT8_T || type == MPI_UNSIGNED_CHAR) return {"uint8", CHORALE_UINT8};
-    return {nullptr, -1};
+    if (is_one_of(type, {MPI_FLOAT, MPI_DOUBLE, MPI_REAL, MPI_DOUBLE_PRECISION, MPI_REAL4, MPI_REAL8}))
+        return floating(type);
+    if (is_one_of(type, {MPI_INT, MPI_LONG, MPI_SHORT, MPI_LONG_LONG, MPI_SIGNED_CHAR, MPI_INT8_T, MPI_INT16_T, MPI_INT32_T,
+                         MPI_INT64_T, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4, MPI_INTEGER8, MPI_AINT,
+                         MPI_OFFSET, MPI_COUNT}))
+        return integer(type, true);
+    if (is_one_of(type, {MPI_UNSIGNED, MPI_UNSIGNED_LONG, MPI_UNSIGNED_SHORT, MPI_UNSIGNED_LONG_LONG, MPI_UNSIGNED_CHAR,
+                         MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T}))
+        return integer(type, false);
+    if (is_one_of(type, {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_COMPLEX, MPI_DOUBLE_COMPLEX})) return complex(type);
+    if (type == MPI_C_BOOL && size_of(type) == 1) return {"bool", CHORALE_UINT8, false};
+    return {nullptr, -1, false};
 }
 
-int operation_of(MPI_Op operation) {
+int operation_of(MPI_Op operation, const Element& element) {
+    const bool is_bool = element.name != nullptr && std::strcmp(element.name, "bool") == 0;
+    if (is_bool) return operation == MPI_LOR ? CHORALE_MAX : operation == MPI_LAND ? CHORALE_MIN : -1;
     if (operation == MPI_SUM) return CHORALE_SUM;
+    if (element.only_sums) return -1;
+    if (operation == MPI_PROD) return CHORALE_PROD;
+    if (element.only_wraps) return -1;
     if (operation == MPI_MIN) return CHORALE_MIN;
-    if (operation == MPI_MAX) return CHORALE_MAX;
-    return operation == MPI_PROD ? CHORALE_PROD : -1;
+    return operation == MPI_MAX ? CHORALE_MAX : -1;
 }
 
 const char* signature_of(MPI_Datatype type) {

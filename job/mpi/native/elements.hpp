@@ -7,16 +7,18 @@
 
 namespace chorale::job {
 
-// name: in tables, null for a type that programs do not have; type: the engine's
+// name: in tables, null for a type that programs do not have; type: the engine's; only_sums: of
+// complex numbers; only_wraps: unsigned ones, of which there are sums and products
 struct Element {
     const char* name;
     int type;
+    bool only_sums = false, only_wraps = false;
 };
 
 Element element_of(MPI_Datatype type);
 
 // The engine's operation, -1 for one that programs do not have.
-int operation_of(MPI_Op operation);
+int operation_of(MPI_Op operation, const Element& element);
 
 // The name of the elements that `type` consists of, which depends on its signature only, so that ranks with different
 // layouts agree; "mixed" for more than one, "other" for what tables have no name for. Null for a type of no bytes.

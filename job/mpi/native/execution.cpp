@@ -3,6 +3,7 @@
 #include <climits>
 #include <stdexcept>
 
+#include "element_types.hpp"
 #include "elements.hpp"
 #include "job.hpp"
 #include "meeting.hpp"
@@ -45,11 +46,6 @@ void unpack(const std::vector<char>& bytes, const Side& side, MPI_Comm comm) {
     });
 }
 
-size_t element_bytes(int type) {
-    if (type == CHORALE_FLOAT64 || type == CHORALE_INT64) return 8;
-    return type == CHORALE_INT8 || type == CHORALE_UINT8 ? 1 : 4;
-}
-
 bool needs_copy(const Side& side) { return side.at != nullptr && !is_dense(side.type); }
 
 }  // namespace
@@ -72,7 +68,7 @@ void Group::run(const Entry& entry, const Call& call, const void* input, void* o
     work.program = numbers_[entry.program];
     work.input = input;
     work.output = output;
-    work.elements = call.operation < 0 ? call.size_bytes : call.size_bytes / element_bytes(call.type);
+    work.elements = call.operation < 0 ? call.size_bytes : call.size_bytes / element_size(call.type);
     work.type = call.operation < 0 ? int(CHORALE_UINT8) : call.type;
     work.operation = call.operation < 0 ? int(CHORALE_SUM) : call.operation;
     work.parts = 1;
