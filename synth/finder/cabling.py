@@ -86,12 +86,14 @@ def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64], seed:
         if start == 0:
             at = best
         else:
-            options = {"maximize": True, "rng": rng, "P0": "randomized"}
-            at = quadratic_assignment(wanted, present, method="faq", options=options).col_ind
+            at = quadratic_assignment(
+                wanted, present, method="faq", options={"maximize": True, "rng": rng, "P0": "randomized"}
+            ).col_ind
         if len(at) <= _MAX_SWAPPED:
             guess = np.column_stack([np.arange(len(at)), at])
-            options = {"maximize": True, "rng": rng, "partial_guess": guess}
-            at = quadratic_assignment(wanted, present, method="2opt", options=options).col_ind
+            at = quadratic_assignment(
+                wanted, present, method="2opt", options={"maximize": True, "rng": rng, "partial_guess": guess}
+            ).col_ind
         kept = float(np.minimum(wanted, present[np.ix_(at, at)]).sum())
         if kept > most:
             best, most = at, kept

@@ -62,5 +62,5 @@ def rated_frontier(
     return [
         group
         for group, cost in zip(groups, costs, strict=True)
-        if not any(other != cost and all(a <= b for a, b in zip(other, cost, strict=True)) for other in costs)
+        if not any(other != cost and all(other[i] <= cost[i] for i in range(len(cost))) for other in costs)
     ]
