@@ -24,6 +24,7 @@ from tests.security.service import CAMPAIGN, ROLES, Attacked, attacked
 CLOSED = {"local": {"fabric"}, "oneccl": {"fabric"}, "simulated": set(), "recorded": set()}
 CLOSED |= {"mpi": {"fabric", "hosts", "interface"}}
 CLOSED |= {"msccl": {"launcher", "mpi", "hosts", "tests_folder", "library_folder", "shared_folder", "variables"}}
+CLOSED |= {"nccl": {"library", "runtime", "launcher", "hosts", "address", "variables", "memory"}}
 
 
 @pytest.fixture

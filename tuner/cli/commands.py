@@ -18,7 +18,7 @@ from chorale.tuner.cli.application import CommandLine
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topology": ("topology", "List the families of networks, show one, import one."),
-    "find": ("find", "Find all Pareto-efficient topologies in steps and bandwidth time, and the best for a workload."),
+    "find": ("find", "Find topologies that no other beats in steps and bandwidth, or the best for a workload."),
     "synth": ("synthesize", "Design a schedule for a topology, verify it chunk by chunk and prove how good it is."),
     "auto": ("auto", "Find the fabric, prove what an allreduce can reach on it, compare, and say what to type next."),
     "demo": ("auto", "Tune an allreduce over eight processes that are joined like the corners of a cube, and draw it."),

@@ -76,7 +76,7 @@ def find(
     workers: Workers = None,
     plot: PlotFile = None,
 ) -> Result:
-    """Find all Pareto-efficient topologies in steps and bandwidth time, and the best for a workload or an all-to-all.
+    """Find topologies that no other beats in steps and bandwidth, or the best for a workload.
 
     `chorale synth METHOD SPEC --collective allgather` reproduces every row; an allreduce takes twice that. A range of
     nodes takes costs that are known by theorems as they are, makes no schedules and searches for no bases.

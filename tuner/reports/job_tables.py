@@ -36,7 +36,8 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.names import unknown_name
-from chorale.synth.programs.library_call import LibrarySettings, is_library_text, parse_library_call
+from chorale.synth.programs.library_call import is_library_text, parse_library_call
+from chorale.synth.programs.library_settings import LibrarySettings
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import reachability

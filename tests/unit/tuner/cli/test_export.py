@@ -135,7 +135,7 @@ def test_nothing_is_written_outside(capsys, tmp_path, schedule):
     ("options", "words"),
     [
         (("--target", "mscclpp-json"), "choose from msccl-xml, msccl-executor-xml, oneccl-xml"),
-        (("--target", "nccl"), "choose from"),
+        (("--target", "xccl"), "choose from"),
         (("--spec", "ring:8"), "names its topology itself"),
         (("--dtype", "float8"), "float32"),
         (("--hosts", "a,b", "--gpus-per-node", 3), "exactly 8 GPUs"),

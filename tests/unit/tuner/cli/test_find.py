@@ -132,7 +132,7 @@ def test_a_plot(capsys, tmp_path):
         (("-n", 8, "-d", 2, "--alpha-us", "x", "--size", "1M", "--bandwidth-gbps", 1), "--alpha-us must be"),
         (("-n", 8, "-d", 2, "--alpha-us", 1, "--size", "1M", "--bandwidth-gbps", 0), "must be positive"),
         (("-n", 8, "-d", 2, "--plot", "frontier.txt"), "a plot must be"),
-        (("-n", "8:9", "-d", 2, "--plot", "frontier.png"), "of one number of nodes"),
+        (("-n", "8:9", "-d", 2, "--plot", "frontier.png"), "--plot takes one number of nodes"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(capsys, options, rule):

@@ -53,7 +53,7 @@ def test_targets_and_runners_in_common_spellings(capsys: pytest.CaptureFixture[s
     [
         (("synth", "bfs", "ring:4"), "unknown method 'bfs'; did you mean 'bfb'?"),
         (("bound", "ring:4", "--collective", "allredcue"), "unknown collective 'allredcue'; did you mean 'allreduce'"),
-        (("run", "x.json", "--runner", "onecl"), "unknown runner 'onecl'; did you mean 'oneccl'?"),
+        (("run", "x.json", "--runner", "onecl"), "unknown runner 'onecl'; did you mean 'oneccl' or 'nccl'?"),
         (
             ("lower", "x.json", "-o", "x.xml", "--target", "mscl-xml"),
             "unknown target 'mscl-xml'; did you mean 'msccl-xml'",

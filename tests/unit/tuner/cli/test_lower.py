@@ -82,7 +82,7 @@ def test_sends_between_ranks_without_a_link_are_legal(capsys, tmp_path, schedule
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--target", "nccl"), "choose from msccl-executor-xml, msccl-xml, oneccl-xml"),
+        (("--target", "xccl"), "choose from msccl-executor-xml, msccl-xml, oneccl-xml"),
         (("--target", "msccl-xml", "--protocol", "fast"), "Simple, LL, LL128"),
         (("--target", "msccl-xml", "--channels", 0), "between 1 and"),
         (("--target", "msccl-xml", "--instances", 40), "fits"),

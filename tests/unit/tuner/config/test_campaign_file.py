@@ -64,7 +64,7 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
             "search.chunk=[1]",
             "a campaign file must use known keys only; got unknown key `search.chunk`; did you mean `chunks`? "
             "known here: methods, programs, k, chunks, channels, instances, protocol, depth, buffer_bytes, reads, "
-            "block_group, pipeline_bytes",
+            "block_group, pipeline_bytes, ctas, chunk_bytes, threads, cta_policy",
         ),
         (
             "search.channels={from: 1, too: 3}",
@@ -79,8 +79,8 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         ),
         (
             "runner.kind=gpu",
-            "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', 'oneccl', 'mpi' or "
-            "'msccl'; got 'gpu'; see `chorale tune --schema`",
+            "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', 'oneccl', 'mpi', "
+            "'nccl' or 'msccl'; got 'gpu'; see `chorale tune --schema`",
         ),
         (
             "sizes=[64Q]",

@@ -76,7 +76,7 @@ def test_what_the_flat_section_took_is_refused_by_name() -> None:
         ("{link_mbs: 5}", "unknown key `runner.link_mbs`; did you mean `link_mbps`? known here: kind, timeout_s"),
         ("{kind: msccl, msccl: {hots: 1}}", "unknown key `runner.msccl.hots`; did you mean `hosts`?"),
         ("{kind: oneccl, needs: {cpu: 1}}", "unknown key `runner.needs.cpu`; did you mean `cpus`?"),
-        ("{kind: msccl, hosts: a}", "which is msccl; got `runner.hosts`, a key of mpi; known here: kind"),
+        ("{kind: msccl, hosts: a}", "which is msccl; got `runner.hosts`, a key of mpi and nccl; known here: kind"),
         ("{kind: simulated, alpha_us: -1}", "campaign key `runner.alpha_us`: the value should be greater than or eq"),
         ("5", "campaign key `runner`: the value should be a valid dictionary"),
     ],
@@ -99,6 +99,10 @@ def test_the_schema_shows_the_keys_of_each_runner() -> None:
         "recorded": {"generator", "buffer_bytes", "schedule"},
         "oneccl": {"fabric", "where", "version"},
         "mpi": {"fabric", "where", "hosts", "transport", "interface"},
+        "nccl": {
+            *("library", "runtime", "version", "launcher", "hosts", "gpus_per_node", "address", "iterations"),
+            *("in_place", "variables", "memory"),
+        },
         "msccl": {"msccl"},
     }
     link = schema["$defs"]["LocalSection"]["properties"]["link_mbps"]
