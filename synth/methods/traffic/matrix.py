@@ -67,7 +67,7 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
     if int(table.min()) < 0 or int(table.max()) > MAX_AMOUNT:
         wrong = int(table.min()) if int(table.min()) < 0 else int(table.max())
         raise InvalidInput("the amounts of a traffic matrix must be 0 to 2^40", wrong, "use a larger unit")
-    matrix = TrafficMatrix(name, table.astype(np.int64))
+    matrix = TrafficMatrix(name, table.astype(np.int64, order="C"))
     if not matrix.sent.any():
         raise InvalidInput("a traffic matrix must send something", f"zeros in {name}", "give an amount to some pair")
     return matrix

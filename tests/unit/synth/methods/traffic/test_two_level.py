@@ -96,3 +96,10 @@ def test_a_box_with_other_ways_out_of_ranks_is_none(seed):
     matrix = random_amounts(topology.compute_count, seed)
     plan = plan_traffic(topology, matrix)
     assert check_traffic_certificate(topology, certificate_of(plan)) <= plan.time <= baseline_times(plan)["direct"]
+
+
+def test_the_layout_of_an_array_in_memory_does_not_matter() -> None:
+    import chorale  # noqa: PLC0415 - the public function, which nothing else here needs
+
+    amounts = np.arange(16 * 16, dtype=np.int64).reshape(16, 16)
+    assert chorale.plan_alltoall("h100:2", amounts.T).time == chorale.plan_alltoall("h100:2", amounts.T.copy()).time
