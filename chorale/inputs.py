@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from html import escape
@@ -83,13 +84,14 @@ class Methods:
         return copied
 
 
-class Shown:
-    """What is shown as a table of `_texts`, names and values, below `_title`."""
+class Shown(ABC):
+    """A result that notebooks show as a table: names and values from `_texts`, with `_title` above them."""
 
     _title = ""
 
+    @abstractmethod
     def _texts(self) -> Mapping[str, str]:
-        raise NotImplementedError
+        """Return the value of each name."""
 
     def _repr_html_(self) -> str:
         caption = f"<caption>{escape(self._title)}</caption>" if self._title else ""

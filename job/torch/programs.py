@@ -17,7 +17,6 @@ from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
 from chorale.job.torch.reload import TableReload
 from chorale.job.torch.transport import (
-    DTYPES,
     MOVED_DTYPES,
     GroupStreams,
     LoadedTable,
@@ -28,6 +27,7 @@ from chorale.job.torch.transport import (
 )
 from chorale.job.torch.work import ProgramWork, WorkQueue
 from chorale.runners.engine.library import ReduceOp
+from chorale.runners.engine.torch_types import DTYPES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 

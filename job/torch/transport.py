@@ -15,25 +15,14 @@ import torch
 from chorale.job.group import GroupEngine
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import JobEntry, TableProgram
-from chorale.runners.engine.library import DataType, ReduceOp, Work
+from chorale.runners.engine.library import ReduceOp, Work
+from chorale.runners.engine.torch_types import DTYPES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, rounds_of
 from chorale.synth.targets.lift import lift
-
-DTYPES = {
-    torch.float32: DataType.FLOAT32,
-    torch.float64: DataType.FLOAT64,
-    torch.float16: DataType.FLOAT16,
-    torch.bfloat16: DataType.BFLOAT16,
-    torch.int32: DataType.INT32,
-    torch.int64: DataType.INT64,
-    torch.int8: DataType.INT8,
-    torch.uint8: DataType.UINT8,
-}
-"""Types of elements that programs run on; their names in tables are those of DataType in small letters."""
 
 _MOVED = (
     *("bool", "int16", "uint16", "uint32", "uint64"),

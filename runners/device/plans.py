@@ -12,7 +12,8 @@ import torch
 
 from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
 from chorale.runners.device.memory import PlanDevice, SymmetricBuffer, addresses, copy_shards
-from chorale.runners.engine.library import DataType, ReduceOp
+from chorale.runners.engine.library import ReduceOp
+from chorale.runners.engine.torch_types import DTYPES
 from chorale.runners.plans.encoding import COUNTERS, WINDOWS, WordsHead, encode_plan
 from chorale.runners.plans.rank_plans import (
     Arithmetic,
@@ -24,18 +25,6 @@ from chorale.runners.plans.rank_plans import (
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.plans.plan import ExecutionPlan
-
-DTYPES = {
-    torch.float32: DataType.FLOAT32,
-    torch.float64: DataType.FLOAT64,
-    torch.float16: DataType.FLOAT16,
-    torch.bfloat16: DataType.BFLOAT16,
-    torch.int32: DataType.INT32,
-    torch.int64: DataType.INT64,
-    torch.int8: DataType.INT8,
-    torch.uint8: DataType.UINT8,
-}
-"""Types of elements that plans and programs run on; in tables they have the names of DataType in small letters."""
 
 
 @dataclass(frozen=True, slots=True)

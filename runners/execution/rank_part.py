@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, NoReturn, Protocol
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -346,7 +346,10 @@ class RankWork(Protocol):
     def trace(self) -> dict[str, Any] | None: ...
 
 
-class SocketRank:
+WorkOfRank = TypeVar("WorkOfRank", bound=RankWork)
+
+
+class SocketRank(Generic[WorkOfRank]):
     """The process of one rank that is commanded over a socket. Commands, each with its answer:
 
     prepare  a program, a size and fresh data                             -> ready
@@ -358,7 +361,7 @@ class SocketRank:
     End of file on `control` ends it. Where a run fails for what others did, there is no answer: they answer.
     """
 
-    def __init__(self, control: FramedSocket, parts: RankWork) -> None:
+    def __init__(self, control: FramedSocket, parts: WorkOfRank) -> None:
         self._control, self._parts = control, parts
         self._task: Message = {"program": 0, "products": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {

@@ -68,7 +68,7 @@ class ComputeLoad:
         self._end_s = time.monotonic()
 
 
-class LocalRank(SocketRank):
+class LocalRank(SocketRank[RankParts]):
     """One rank of the local runner. Commands besides those of every rank:
 
     listen   where other ranks reach this one, if they do directly        -> listening, at which address

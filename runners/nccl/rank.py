@@ -229,7 +229,7 @@ class NcclParts:
         return None
 
 
-class NcclRank(SocketRank):
+class NcclRank(SocketRank[NcclParts]):
     """One rank of the nccl runner. Commands besides those of every rank:
 
     ids    how many communicators are new                -> ids of those, of rank 0
@@ -240,7 +240,7 @@ class NcclRank(SocketRank):
 
     def __init__(self, control: FramedSocket, library: Nccl, parts: NcclParts, rank: int) -> None:
         super().__init__(control, parts)
-        self._nccl, self._variants, self._rank = library, parts, rank
+        self._nccl, self._rank = library, rank
         self._commands |= {
             "ids": self._ids,
             "load": self._load,
@@ -253,7 +253,7 @@ class NcclRank(SocketRank):
         return {"answer": "ids", "ids": ids}
 
     def _load(self, command: Message) -> Message:
-        self._variants.load(command["part"], command["ids"])
+        self._parts.load(command["part"], command["ids"])
         return {"answer": "loaded"}
 
     def _log(self, command: Message) -> Message:
@@ -264,7 +264,7 @@ class NcclRank(SocketRank):
 
     def _go(self, command: Message) -> Message | None:
         answer = super()._go(command)
-        return None if answer is None else {**answer, "seconds": self._variants.seconds}
+        return None if answer is None else {**answer, "seconds": self._parts.seconds}
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ class OneCcl:
             raise RuntimeError(self._library.chorale_oneccl_error().decode(errors="replace"))
 
 
-class OneCclRank(SocketRank):
+class OneCclRank(SocketRank[RankParts]):
     """One rank of the oneccl runner. Commands besides those of every rank:
 
     load     the rank's part of every program, and where to join the others  -> loaded

@@ -18,13 +18,13 @@ from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group
 from chorale.synth.methods.groups.packing import (
     CHUNK_COUNTS,
-    GroupPacking,
     GroupSchedule,
     SharedSchedules,
     pack_groups,
     shared_schedules,
     time_together,
 )
+from chorale.synth.methods.groups.routing import GroupPacking
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import progress_bar

@@ -15,6 +15,7 @@ import typer
 from rich.table import Table
 
 from chorale.runners.api import base
+from chorale.runners.api.config import RunnerConfig
 from chorale.runners.api.registry import RUNNERS, runner_config, runner_named
 from chorale.runners.api.units import format_size, format_us, parse_sizes
 from chorale.runners.local.config import LocalConfig
@@ -49,6 +50,63 @@ from chorale.tuner.reports.judge import judge as judge_file
 from chorale.tuner.reports.tables import Result, facts_table, numbers_table, speed_text
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerPlace:
+    """Where a runner runs, and its own options."""
+
+    link_mbps: Annotated[
+        float | None, typer.Option(help="Mbit/s of a link, or --link-gbps; default: as the runner does.")
+    ] = None
+    fabric: Annotated[str | None, typer.Option(help="Name of the emulated network to run on.")] = None
+    where: Annotated[
+        str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
+    ] = None
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job."),
+    ] = None
+    options: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the runner; may be repeated.")
+    ] = None
+
+    def options_of_runner(self) -> dict[str, Any]:
+        """Return those of --set, overridden by the flags that were given."""
+        found: dict[str, Any] = {}
+        for text in self.options or []:
+            key, equals, value = text.partition("=")
+            if not (key and equals):
+                raise InvalidInput("--set must be of the form KEY=VALUE", text, "write --set buffer_bytes=1MiB")
+            found[key] = value
+        flags = {"link_mbps": self.link_mbps, "fabric": self.fabric, "where": self.where, "hosts": self.hosts}
+        return found | {name: value for name, value in flags.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """How exact times must be."""
+
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%."),
+    ] = None
+    budget: Annotated[
+        str | None, typer.Option(help="What --precision may cost per size and in all: 200, 90s or 200,90s.")
+    ] = None
+
+    def goal(self, reference: str | None, config: RunnerConfig) -> Goal | None:
+        """Return what is measured until, None for a number of repetitions."""
+        if self.precision is None:
+            if self.budget is not None:
+                way_out = "add --precision 2%, or use --repeats"
+                raise InvalidInput("a budget is for what --precision costs", self.budget, way_out)
+            return None
+        budget = () if self.budget is None else parse_budget(self.budget)
+        goal = Goal(parse_precision(self.precision), reference, *budget)
+        if config.capabilities.is_live and not config.capabilities.launches_repetitions:
+            goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
+        return goal
+
+
 def run(
     *,
     file: RunnableFile,
@@ -66,31 +124,12 @@ def run(
         str | None, typer.Option(help="The topology of a program; local: complete, if it names none.")
     ] = None,
     collective_file: CollectiveFile = None,
-    link_mbps: Annotated[
-        float | None, typer.Option(help="Mbit/s of a link, or --link-gbps; default: as the runner does.")
-    ] = None,
-    fabric: Annotated[str | None, typer.Option(help="Name of the emulated network to run on.")] = None,
-    where: Annotated[
-        str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
-    ] = None,
-    hosts: Annotated[
-        str | None,
-        typer.Option(help="Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job."),
-    ] = None,
-    options: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the runner; may be repeated.")
-    ] = None,
+    place: RunnerPlace,
     repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
     reference: Annotated[
         str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
     ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%."),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="What --precision may cost per size and in all: 200, 90s or 200,90s.")
-    ] = None,
+    wanted: Precision,
     dtype: ElementTypeName = "float32",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
@@ -116,12 +155,10 @@ def run(
 
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
-    sizes_bytes, goal = parse_sizes(sizes), _goal(precision, budget, reference)
+    sizes_bytes = parse_sizes(sizes)
     require_trace_files(trace, plot)
-    flags = {"link_mbps": link_mbps, "fabric": fabric, "where": where, "hosts": hosts}
-    config = runner_config(runner, _runner_options(flags, options or []))
-    if goal is not None and config.capabilities.is_live and not config.capabilities.launches_repetitions:
-        goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
+    config = runner_config(runner, place.options_of_runner())
+    goal = wanted.goal(reference, config)
     network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
     read = partial(load_runnable, target=config.lowering(), collective=collective)
     any_network = runner == LocalConfig.name
@@ -169,25 +206,6 @@ def run(
         traces = measurement.traces.get(file, ())
         report = replace(report, executions=report_executions(program, topology, traces, measurement, trace, plot))
     return report.result()
-
-
-def _goal(precision: str | None, budget: str | None, reference: str | None) -> Goal | None:
-    if precision is None:
-        if budget is not None:
-            raise InvalidInput("a budget is for what --precision costs", budget, "add --precision 2%, or use --repeats")
-        return None
-    return Goal(parse_precision(precision), reference, *(() if budget is None else parse_budget(budget)))
-
-
-def _runner_options(flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
-    """Return the options of the runner: those of --set, overridden by `flags` that are not None."""
-    options: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise InvalidInput("--set must be of the form KEY=VALUE", text, "write --set buffer_bytes=1MiB")
-        options[key] = value
-    return options | {name: value for name, value in flags.items() if value is not None}
 
 
 def _reference(reference: str, file: str, topology: Topology, read: Callable[..., Runnable]) -> Runnable:

@@ -229,7 +229,8 @@ def export(
         write_file(output, library_files.aws_csv(table, dtype, _nodes(table)).encode())
     else:
         write_file(output, _FILES[kind][0](table, dtype).encode())
-    document, use = {"for": kind, "output": str(output)}, _USES[kind].format(output)
+    document: dict[str, Any] = {"for": kind, "output": str(output)}
+    use = _USES[kind].format(output)
     if kind in (_NCCL, _RCCL):
         variables = library_files.nccl_variables(table, dtype)
         use = " ".join([*(f"{name}={value}" for name, value in sorted(variables.items())), use])

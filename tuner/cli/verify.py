@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from shlex import quote
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ from chorale.synth.targets.lift import read_program, read_unchecked, with_max_by
 from chorale.synth.targets.mscclpp_reading import is_plan_text
 from chorale.synth.targets.registry import TARGETS, is_in_place_by_default, target_named
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
-from chorale.synth.verify.verified import ScheduleViolation
+from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import stage_display
@@ -289,14 +289,10 @@ COLLECTIVE_SUFFIX = ".collective.json"
 MAX_CHECKED_RANKS = 512
 
 
-def lower(
-    file: opt.ScheduleFile,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", callback=opt.file_to_write, metavar="FILE", help="Program file; .gz compresses it."
-        ),
-    ],
+@dataclass(frozen=True, slots=True)
+class ProgramOptions:
+    """How a schedule becomes a program."""
+
     target: Annotated[
         str,
         typer.Option(
@@ -305,52 +301,52 @@ def lower(
             autocompletion=opt.offer(TARGETS),
             help=f"Dialect of the program: {', '.join(TARGETS)}.",
         ),
-    ] = "msccl-xml",
+    ] = "msccl-xml"
     channels: Annotated[
         int | None,
         typer.Option(
             help="Channels that share the transfers of each step and connection, or the time that deep trees take. "
             "[default: 1, for deep trees with long chunks 2 to 8 if they fit]"
         ),
-    ] = None,
-    instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
-    protocol: opt.Protocol = "Simple",
+    ] = None
+    instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1
+    protocol: opt.Protocol = "Simple"
     in_place: Annotated[
         bool | None, typer.Option("--inplace/--outofplace", help="Default: in place, but for an alltoall of MSCCL.")
-    ] = None,
+    ] = None
     sm_count: Annotated[
         int | None, typer.Option(help="Multiprocessors of the GPU: thread blocks that run at once. [default: 108]")
-    ] = None,
+    ] = None
     fuse: Annotated[
         bool,
         typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks."),
-    ] = False,
+    ] = False
     split: Annotated[
         int,
         typer.Option(
             min=1, help="Parts of each chunk of the schedule: trees stream in parts, channels share them out."
         ),
-    ] = 1,
+    ] = 1
     reads: Annotated[
         bool,
         typer.Option("--reads", help="MSCCL++: receivers read what stays where it is, instead of being written to."),
-    ] = False,
+    ] = False
     block_group: Annotated[
         int,
         typer.Option(
             help="MSCCL++: thread blocks that share chunks: of the blocks that carry most, as far as all run at once."
         ),
-    ] = 1,
+    ] = 1
     pipeline_bytes: Annotated[
         str,
         typer.Option(metavar="BYTES", help="MSCCL++: parts in which chunks go through the steps of a block; 0: none."),
-    ] = "0",
+    ] = "0"
     ranks_per_box: Annotated[
         int | None,
         typer.Option(
             help="MSCCL++: ranks that see each other's memory; ports lead to others. [default: by the topology]"
         ),
-    ] = None,
+    ] = None
     sizes: Annotated[
         str | None,
         typer.Option(
@@ -358,8 +354,41 @@ def lower(
             "the parts of chunks, are made as cut them all into equal chunks, and chunks are joined where that helps; "
             "other sizes are left to the runtime."
         ),
-    ] = None,
-    dtype: opt.ElementTypeName = "float32",
+    ] = None
+    dtype: opt.ElementTypeName = "float32"
+
+    def lowering(self, verified: VerifiedSchedule) -> LoweringOptions:
+        """Return the options of lowering `verified`, with what its sizes and deep trees want where nothing was said."""
+        schedule = verified.schedule
+        in_place = self.in_place
+        if in_place is None:
+            in_place = is_in_place_by_default(schedule.collective, self.target)
+        options = LoweringOptions(
+            self.target, 1 if self.channels is None else self.channels, self.instances, as_protocol(self.protocol),
+            in_place, sm_count=self.sm_count, fuse=self.fuse, reads=self.reads, block_group=self.block_group,
+            ranks_per_box=self.ranks_per_box,
+            pipeline_bytes=0 if self.pipeline_bytes == "0" else parse_size(self.pipeline_bytes),
+        )  # fmt: skip
+        if self.split != 1:
+            options = replace(options, chunks=self.split * schedule.chunks_per_shard)
+        if self.sizes is not None:
+            granule_bytes = max(element_bytes(self.dtype), target_named(self.target).limits.alignment_bytes)
+            options = options_for_sizes(schedule.expand(), options, parse_sizes(self.sizes), granule_bytes)
+        if self.channels is None and not (schedule.is_in_network and self.target != PROCESS_TARGET):
+            options = with_default_channels(verified, options)
+        return options
+
+
+def lower(
+    *,
+    file: opt.ScheduleFile,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", callback=opt.file_to_write, metavar="FILE", help="Program file; .gz compresses it."
+        ),
+    ],
+    program: ProgramOptions,
     per_rank: Annotated[
         bool,
         typer.Option(
@@ -377,22 +406,8 @@ def lower(
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
     verified = verify_schedule(load_schedule(file))
-    schedule = verified.schedule
-    if in_place is None:
-        in_place = is_in_place_by_default(schedule.collective, target)
-    options = LoweringOptions(
-        target, 1 if channels is None else channels, instances, as_protocol(protocol), in_place, sm_count=sm_count,
-        fuse=fuse, reads=reads, block_group=block_group, ranks_per_box=ranks_per_box,
-        pipeline_bytes=0 if pipeline_bytes == "0" else parse_size(pipeline_bytes),
-    )  # fmt: skip
-    if split != 1:
-        options = replace(options, chunks=split * schedule.chunks_per_shard)
-    if sizes is not None:
-        granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
-        options = options_for_sizes(schedule.expand(), options, parse_sizes(sizes), granule_bytes)
+    schedule, options, target = verified.schedule, program.lowering(verified), program.target
     acts = schedule.is_in_network and target != PROCESS_TARGET
-    if not acts and channels is None:
-        options = with_default_channels(verified, options)
     ranks, unit = schedule.topology.compute_count, schedule.topology.bandwidth_unit
     document: dict[str, Any] = {"target": target, "ranks": ranks, "checked": "structure"}
     custom = None

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -376,7 +376,8 @@ def campaign_rows(home: Home) -> list[dict[str, Any]]:
         content = None
         with suppress(InvalidInput):
             content = journals.parse_lines(journals.whole_lines(journals.read_journal(folders[-1] / JOURNAL)))
-        state, campaign = "damaged", {}
+        state = "damaged"
+        campaign: Mapping[str, Any] = {}
         if content is not None and content.launch is not None:
             campaign = content.launch.campaign
             state = "unfinished" if content.final is None else "ended"

@@ -28,13 +28,13 @@ def test_a_campaign_ends_with_rows_that_a_job_applies(tmp_path: Path, monkeypatc
     monkeypatch.setenv("STAND_IN_SLOWNESS", "15")
     settings = {
         "topology": "complete:4", "sizes": list(SIZES), "runner.library": str(stand_in_library()),
-        "runner.memory": "host", "runner.iterations": 1, "search.methods": ["nccl:ring", "nccl:nvls", "ring"],
+        "runner.memory": "host", "runner.iterations": 1, "search.methods": ["nccl:ring", "nccl:nvls"],
         "search.protocol": ["Simple", "LL128"], "search.ctas": [None], "search.chunk_bytes": [None],
-        "budget.trials": 4, "repeats": 2, "final.launches": 8, "sampler": "grid", "parallel": 1,
+        "budget.trials": 3, "repeats": 2, "final.launches": 8, "sampler": "grid", "parallel": 1,
     }  # fmt: skip
     flags = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
     tuned = run("tune", EXAMPLE, *flags, "--json").document
-    assert tuned["trials"] == {"complete": 3, "failed": 1, "pruned": 0}  # nvls is not there
+    assert tuned["trials"] == {"complete": 2, "failed": 1, "pruned": 0}  # nvls is not there
     small, large = tuned["best"]
     assert small["parameters"] is None or small["speedup_vs_baseline"] < 1.5
     assert (large["parameters"]["method"], large["parameters"]["protocol"]) == ("nccl:ring", "LL128")
