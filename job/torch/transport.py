@@ -15,8 +15,8 @@ import torch
 from chorale.job.group import GroupEngine
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import JobEntry, TableProgram
+from chorale.runners.device.element_types import DTYPES
 from chorale.runners.engine.library import ReduceOp, Work
-from chorale.runners.engine.torch_types import DTYPES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.memory import SPLIT_BY_RANK

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from chorale.runners.api.programs import PLAN_ALIGNMENT_BYTES
+from chorale.runners.device.element_types import DTYPES
 from chorale.runners.device.memory import PlanDevice, SymmetricBuffer, addresses, copy_shards
 from chorale.runners.engine.library import ReduceOp
-from chorale.runners.engine.torch_types import DTYPES
 from chorale.runners.plans.encoding import COUNTERS, WINDOWS, WordsHead, encode_plan
 from chorale.runners.plans.rank_plans import (
     Arithmetic,

@@ -51,7 +51,7 @@ from chorale.tuner.reports.tables import Result, facts_table, numbers_table, spe
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerPlace:
+class RunnerChoices:
     """Where a runner runs, and its own options."""
 
     link_mbps: Annotated[
@@ -82,7 +82,7 @@ class RunnerPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Precision:
+class MeasuredUntil:
     """How exact times must be."""
 
     precision: Annotated[
@@ -124,12 +124,12 @@ def run(
         str | None, typer.Option(help="The topology of a program; local: complete, if it names none.")
     ] = None,
     collective_file: CollectiveFile = None,
-    place: RunnerPlace,
+    choices: RunnerChoices,
     repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
     reference: Annotated[
         str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
     ] = None,
-    wanted: Precision,
+    until: MeasuredUntil,
     dtype: ElementTypeName = "float32",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
@@ -157,8 +157,8 @@ def run(
     """
     sizes_bytes = parse_sizes(sizes)
     require_trace_files(trace, plot)
-    config = runner_config(runner, place.options_of_runner())
-    goal = wanted.goal(reference, config)
+    config = runner_config(runner, choices.options_of_runner())
+    goal = until.goal(reference, config)
     network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
     read = partial(load_runnable, target=config.lowering(), collective=collective)
     any_network = runner == LocalConfig.name
