@@ -53,8 +53,7 @@ class ChoraleGroup(DelegatingGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         tensors, options = _usual(tensors, opts, more, c10d.AllreduceOptions, "reduceOp")
-        tensors, options = _premultiplied(tensors, options, in_place=True)
-        operation = reduce_operation(options.reduceOp)
+        tensors, options, operation = _with_operation(tensors, options, in_place=True)
         if len(tensors) == 1:
             work = self._one("allreduce", None, tensors[0], operation, options)
             if work is not None:
@@ -71,8 +70,8 @@ class ChoraleGroup(DelegatingGroup):
 
     def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         tensors, options = _usual(tensors, opts, more, c10d.ReduceOptions, "rootRank")
-        tensors, options = _premultiplied(tensors, options, in_place=options.rootRank == self._at)
-        operation, root = reduce_operation(options.reduceOp), options.rootRank
+        root = options.rootRank
+        tensors, options, operation = _with_operation(tensors, options, in_place=root == self._at)
         if len(tensors) == 1:
             tensor = tensors[0]
             make = lambda: reduce_to(tensor, operation, root, root == self._at)  # noqa: E731
@@ -129,8 +128,8 @@ class ChoraleGroup(DelegatingGroup):
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **more: Any) -> Any:
         if _plain(inputs, outputs) and len(outputs) == 1 and len(inputs[0]) == self._ranks and not more:
-            (parts,), opts = _premultiplied([inputs[0]], opts)
-            output, inputs, operation = outputs[0], [parts], _operation(opts)
+            (parts,), opts, operation = _with_operation([inputs[0]], opts)
+            output, inputs = outputs[0], [parts]
             if not same_sizes(parts, output):
                 self._refuse(Fallback.SHAPE, "reduce_scatter", output, sum(part.nbytes for part in parts))
             else:
@@ -140,8 +139,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.reduce_scatter(outputs, inputs, *_given(opts), **more)
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
-        (source,), opts = _premultiplied([source], opts)
-        operation = _operation(opts)
+        (source,), opts, operation = _with_operation([source], opts)
         if output.numel() * self._ranks != source.numel() or output.dtype != source.dtype:
             self._refuse(Fallback.SHAPE, "reduce_scatter", source, source.nbytes)
         else:
@@ -221,8 +219,8 @@ class ChoraleGroup(DelegatingGroup):
         return self.all_to_all_single(*arguments, **more)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        tensors, options = _premultiplied(tensors, opts or c10d.AllreduceCoalescedOptions(), in_place=True)
-        operation = reduce_operation(options.reduceOp)
+        options = opts or c10d.AllreduceCoalescedOptions()
+        tensors, options, operation = _with_operation(tensors, options, in_place=True)
         works = [self._one("allreduce", None, tensor, operation) for tensor in tensors]
         rest = [tensor for work, tensor in zip(works, tensors, strict=True) if work is None]
         return _together(works, rest and self._inner.allreduce_coalesced(rest, options), tensors)
@@ -316,14 +314,14 @@ def _given(options: Any) -> tuple[Any, ...]:
     return () if options is None else (options,)
 
 
-def _operation(options: Any) -> ReduceOp | None:
-    return ReduceOp.SUM if options is None else reduce_operation(options.reduceOp)
+def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any, ReduceOp | None]:
+    """Return what a call adds, its options, and the operation: that of `options`, or a sum.
 
-
-def _premultiplied(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any]:
-    """Return `tensors` times the factor of PREMUL_SUM with options for a sum; all as it is for other operations."""
-    if options is None or options.reduceOp.op != _PREMULTIPLIED:
-        return tensors, options
+    PREMUL_SUM becomes a sum of `tensors` times its factor. It is looked for last, since most calls are none.
+    """
+    operation = ReduceOp.SUM if options is None else reduce_operation(options.reduceOp)
+    if operation is not None or options.reduceOp.op != _PREMULTIPLIED:
+        return tensors, options, operation
     factor = options.reduceOp.__getstate__()[1]
     factor = factor.view(()) if isinstance(factor, torch.Tensor) else factor
     plain = type(options)()
@@ -338,7 +336,7 @@ def _premultiplied(tensors: Any, options: Any, in_place: bool = False) -> tuple[
         with torch.no_grad():
             return tensor.mul_(factor) if in_place else tensor * factor
 
-    return times(tensors), plain
+    return times(tensors), plain, ReduceOp.SUM
 
 
 def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:

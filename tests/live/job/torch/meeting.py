@@ -44,6 +44,12 @@ class Meeting:
             os.environ.clear()
             os.environ.update(before)
 
+    def wait_for_all(self) -> None:
+        """Return when all ranks are in the job: gloo fails at a rank that still connects when another leaves."""
+        store = dist.FileStore(str(self.folder / f"in-{self._count}"), self.ranks)
+        store.set(str(self.rank), "in")
+        store.wait([str(rank) for rank in range(self.ranks)], TIMEOUT)
+
 
 def program_calls() -> dict[str, int]:
     """Return how many programs ran, by collective."""

@@ -30,11 +30,10 @@ def strict_mode(meeting: Meeting) -> None:
         with pytest.raises(InvalidInput, match="allreduce of 4 bytes of bool: element type not in the table"):
             dist.all_reduce(torch.ones(4, dtype=torch.bool), dist.ReduceOp.MAX)
         dist.barrier()
-    with (
-        meeting.job(CHORALE_STRICT="1", CHORALE_TABLE=""),
-        pytest.raises(InvalidInput, match="allreduce of 16 bytes of float32: no table"),
-    ):
-        dist.all_reduce(torch.ones(4))
+    with meeting.job(CHORALE_STRICT="1", CHORALE_TABLE=""):
+        with pytest.raises(InvalidInput, match="allreduce of 16 bytes of float32: no table"):
+            dist.all_reduce(torch.ones(4))
+        meeting.wait_for_all()
 
 
 def tables_that_differ(meeting: Meeting) -> None:
