@@ -1,4 +1,4 @@
-"""In the job: programs of a tuning table run in PyTorch, Ray and MPI jobs, and a report says which did."""
+"""Run the programs of a tuning table in PyTorch, Ray and MPI jobs, and report which of them ran."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _report = JobReport()
 
 
 def current_report() -> JobReport:
-    """Return where this process counts what it runs."""
+    """Return the report in which this process counts its calls."""
     return _report
 
 

@@ -1,4 +1,4 @@
-"""The engine of one group of a job: connected to those of the other ranks, with the programs of the table loaded."""
+"""The engine of one group of a job, connected to the other ranks, with the programs of the table loaded."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from chorale.runners.engine.library import (
 from chorale.synth.errors import InvalidInput
 
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Gives the texts of this rank to the others of the group, and returns those of all by rank; all ranks call it."""
+"""Sends the texts of this rank to all ranks of the group and returns everybody's, by rank. All ranks call it together.
+"""
 
 
 class GroupEngine:
-    """What runs programs for `group`, a tuple of ranks of the job, of which `rank` is this one's position.
+    """Runs the programs of a table for `group` (ranks of the job); `rank` is the position of this process in it.
 
-    programs: numbers in `engine` by digest
+    programs: numbers of the loaded programs in `engine`, by digest
 
-    Not thread-safe: one execution at a time, in the same order on all ranks of the group.
+    Not thread-safe. All ranks start the same runs in the same order, one after another.
     """
 
     def __init__(
@@ -44,9 +45,9 @@ class GroupEngine:
         devices: Devices = Devices(),  # noqa: B008 - it never changes
         limit_s: float = 60.0,
     ) -> None:
-        """Connect to the engines of all ranks of the group, which do the same at this time.
+        """Connect to the engines of all ranks of the group; all of them call this together.
 
-        InvalidInput where the ranks have different tables, with the ranks; EngineError where they cannot connect.
+        Raises InvalidInput, with the ranks, if tables differ, and EngineError if ranks cannot connect.
         """
         self.entries = GroupEntries.of(table, group)
         current_report().note_orders(table.programs.values())
@@ -73,10 +74,10 @@ class GroupEngine:
     ) -> Execution:
         """Run the program of `entry`.
 
-        buffers:  addresses of input and output, which may be the same; for broadcasts both are the whole vector
-        elements: of the whole vector; for allgather those of the output, for reduce-scatter those of the input
+        buffers:  addresses of input and output, which may be equal; for a broadcast both hold the whole vector
+        elements: of the whole vector: the output of an allgather, the input of a reduce-scatter
 
-        EngineError if it does not end well; the engine is of no use any more after that.
+        Raises EngineError if the run fails; the engine cannot be used again after that.
         """
         assert entry.program is not None
         return self.engine.execute(

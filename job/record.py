@@ -1,4 +1,4 @@
-"""What a job calls: which collectives, for which groups, at which sizes, how often and how long.
+"""Which collectives a job calls, for which groups, at which sizes, how often and how long.
 
 A file is JSON: {"format": "chorale-record/1", "ranks", "calls": [{"collective", "dtype", "group" (null: all ranks, or a
 list of ranks), "root" (null or a position), "size_bytes" (of the whole vector), "calls", "seconds"}…]}.
@@ -27,10 +27,10 @@ MAX_BYTES = 2**26
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """What calls are told apart by.
+    """Calls with equal keys are counted together.
 
-    group:      ranks of the job in their order; None for all of them in theirs
-    root:       position in the group, None for collectives without one
+    group:      ranks of the job in the group's order; None for all ranks in their own order
+    root:       position in the group, None for collectives without a root
     size_bytes: of the whole vector: the output of an allgather, the input of a reduce-scatter
     """
 
@@ -43,7 +43,7 @@ class CallKey:
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """How often, and how many seconds altogether, as one rank saw it."""
+    """Number of calls and their total time in seconds, as one rank measured it."""
 
     calls: int
     seconds: float
@@ -66,7 +66,7 @@ class Record:
 
 
 def merge(records: Sequence[Record]) -> Record:
-    """Return the sum of `records`, at least one; InvalidInput where their jobs had different numbers of ranks."""
+    """Return the sum of `records` (at least one). Raises InvalidInput if their jobs had different numbers of ranks."""
     ranks = sorted({record.ranks for record in records})
     if len(ranks) != 1:
         rule = "records that are put together must be of jobs with as many ranks"
@@ -129,7 +129,7 @@ def _whole(value: Any, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SizeCluster:
-    """Sizes that are tuned as one: `size_bytes`, the one with the most time, stands for all from first to last."""
+    """Sizes that are tuned as one: `size_bytes`, the size with the most time, represents all from first to last."""
 
     size_bytes: int
     first_bytes: int
@@ -138,12 +138,13 @@ class SizeCluster:
 
 
 def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
-    """Return at most `most` clusters, at least 1, of all sizes in bytes, smallest first.
+    """Group all sizes (bytes) into at most `most` clusters (at least 1), smallest first.
 
-    seconds: the time spent at each size
+    seconds: time spent at each size
 
-    Neighbours are joined that lie closest, each distance (in octaves) weighted by the lesser time of both: so a size
-    that takes much time keeps a cluster of its own.
+    Joins the neighbours with the least loss: their distance in octaves, weighted by the lesser of their times. So a
+    size
+    that takes much time keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
@@ -162,21 +163,21 @@ def _joined(one: SizeCluster, next_one: SizeCluster) -> SizeCluster:
 
 
 def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:
-    """Return the share of the time of each cluster; all the same where no time was spent."""
+    """Return each cluster's share of the total time; equal shares if no time was spent."""
     spent = [cluster.seconds for cluster in clusters]
     total = math.fsum(spent)
     return [1 / len(spent) if total == 0 else part / total for part in spent]
 
 
 def is_stream(path: Path) -> bool:
-    """Whether what stands there is a device or a pipe, or leads to a stream of a process: it must not be replaced."""
+    """Return whether `path` is a device or a pipe, or leads to a stream of a process, and so must not be replaced."""
     return path.exists() and (not path.is_file() or path.parent == Path("/dev"))
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put `content` at `path` in place of what is there; a device or a pipe, such as /dev/null, is written to.
+    """Replace the file at `path` by `content`; write into it if it is a device or a pipe, such as /dev/null.
 
-    OSError if that cannot be done.
+    Raises OSError if that fails.
     """
     if is_stream(path):
         path.write_bytes(content)
@@ -190,7 +191,7 @@ VARIABLE = "CHORALE_RECORD"
 
 
 class JobRecorder:
-    """What one rank of a job with so many ranks calls. Threads may add at the same time."""
+    """Counts the calls of one rank of a job with `ranks` ranks. Thread-safe."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -217,8 +218,10 @@ class JobRecorder:
 
 
 class CallClock:
-    """Seconds that calls of one group take. Calls of a group follow one another, so that a call that was made while
-    others were under way counts from their end."""
+    """Measures the seconds that calls of one group take. Calls of a group run one after another, so a call that was
+    made
+    while earlier ones were running counts from their end.
+    """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
@@ -226,7 +229,7 @@ class CallClock:
         self._last_end_s = 0.0
 
     def start(self) -> Callable[[], float]:
-        """Begin a call; what is returned ends it, and gives its seconds."""
+        """Start timing a call. Call the returned function when it ends; it returns the seconds."""
         called_s = self._clock()
 
         def end() -> float:

@@ -1,4 +1,4 @@
-"""What a job ran: programs and fallbacks, how often, for how many bytes and how long."""
+"""What a job ran: programs and fallbacks with their numbers of calls, bytes and seconds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class JobReport:
         self._add(self._fallbacks, (reason, collective), size_bytes, 0.0)
 
     def count_exchange(self, size_bytes: int, seconds: float) -> None:
-        """Count an exchange of sizes among ranks before a call whose shards may differ."""
+        """Count an exchange of sizes among ranks, made before a call whose shards may differ."""
         with self._lock:
             for name, value in (("calls", 1), ("bytes", size_bytes), ("seconds", seconds)):
                 self._exchanges[name] += value

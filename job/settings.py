@@ -1,4 +1,4 @@
-"""What a job is told by its environment: the table, and what to do where it says nothing."""
+"""Settings of a job from environment variables: its table, and what happens to calls that the table does not cover."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from chorale.job.table.model import Table
 from chorale.synth.errors import InvalidInput, Unavailable
 
 TRANSPORTS = ("auto", "engine", "batched")
-"""What moves the bytes of programs: the engine, for memory of the processor; batched sends and receives of the inner
-backend, for every device; auto: the engine where it can, batches elsewhere."""
+"""Ways to move the bytes of programs. `engine`: the engine, for CPU memory; `batched`: batched sends and receives of
+the
+inner backend, for every device; `auto`: the engine if it can, else batched.
+"""
 
 
 _CHECK_LIMIT_S = 300.0
@@ -86,11 +88,13 @@ def read_table(path: Path) -> tuple[Table, str]:
 
 
 def job_table(path: Path) -> tuple[Table, str]:
-    """Return the table in `path` and its digest, once all that a job will run of it is known to be right.
+    """Return the table at `path` and its digest, after checking everything that a job would run.
 
-    InvalidInput for what `read_table` refuses, where CHORALE_TABLE_KEY is set and its key has not signed the table, and
-    where the engine's words are not those of a program's text, or the text does not do what its collective says. What
-    was found right is noted by its digest in a folder of this user alone; of processes that want it at once, one looks.
+    Raises InvalidInput if `read_table` refuses the file, if CHORALE_TABLE_KEY is set and the table is not signed with
+    that
+    key, if the engine's words differ from a program's text, or if a program does not compute its collective. Tables
+    that
+    passed are remembered by digest in a folder of this user; of several processes that start together, one checks.
     """
     data = _file_of_table(path)
     table, digest = parse_table(data)
@@ -123,9 +127,9 @@ def job_table(path: Path) -> tuple[Table, str]:
 
 
 def table_key() -> bytes | None:
-    """Return what signs tables: the content of the file that CHORALE_TABLE_KEY names, None where it is not set.
+    """Return the key of table signatures: the content of the file that CHORALE_TABLE_KEY names, None if it is unset.
 
-    InvalidInput for a file that others may read, or with fewer than 16 characters.
+    Raises InvalidInput if others may read the file, or if it has fewer than 16 characters.
     """
     from chorale.runners.measurement.private_files import read_secret  # noqa: PLC0415 - only where there is a key
 

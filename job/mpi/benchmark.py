@@ -1,9 +1,9 @@
-"""An MPI program's own collectives beside those of a table under the preloaded library, by turns.
+"""Time an MPI program's collectives with and without the preloaded library and its table, in alternating launches.
 
     python -m chorale.job.mpi.benchmark TABLE --sizes 4KiB:4MiB:x4
 
-It runs where the mpi runner would: on the emulated network that is up for the table's topology, or on --hosts. It ends
-with 1 where a result is wrong or no program ran.
+Ranks run where the mpi runner would start them: on the emulated network that is up for the table's topology, or on
+--hosts. The exit code is 1 if a result is wrong or no program ran.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COMPILE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Where ranks run: see `mpi_launch_of`."""
+    """Where ranks are started: see `mpi_launch_of`."""
 
     topology: Topology
     where: str | None = None
@@ -49,9 +49,9 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: `repeats` calls at each size in bytes in each of `turns` launches with the table and without.
+    """What to measure: `turns` pairs of launches, one with the table and one without, `repeats` calls per size (bytes).
 
-    limit_s: of one launch
+    limit_s: time limit of one launch
     """
 
     table: Path
@@ -63,10 +63,10 @@ class Plan:
 
 
 def compare(network: Network, plan: Plan) -> dict[str, Any]:
-    """Return a row for each size: medians in microseconds, how often the table was how much faster, and its report.
+    """Return a row per size: medians in microseconds, how often and by how much the table was faster, and its report.
 
-    CheckFailed where a launch fails, a result is wrong or no program of the table ran; Unavailable without MPI or the
-    network.
+    Raises CheckFailed if a launch fails, a result is wrong or no program of the table ran, and Unavailable without MPI
+    or the network.
     """
     times: dict[str, dict[int, list[float]]] = {name: {size: [] for size in plan.sizes} for name in (MPI, CHORALE)}
     with tempfile.TemporaryDirectory(prefix="chorale-benchmark-") as folder:

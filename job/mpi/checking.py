@@ -1,4 +1,4 @@
-"""What the preloaded library has Python do at the start of a job: see that its table is right."""
+"""Check a table at the start of an MPI job; the preloaded library runs this module in a Python process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from chorale.synth.errors import ChoraleError
 
 
 def main() -> int:
-    """Check the table in the file of the first argument, whose digest is the second; return 0, or 1 with a reason."""
+    """Check the table in the file (first argument) against its digest (second). Return 0, or 1 after printing the
+    reason.
+    """
     path, digest = sys.argv[1:]
     try:
         _, seen = job_table(Path(path))

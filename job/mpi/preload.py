@@ -1,9 +1,9 @@
-"""The preloaded library, built for the MPI that is there.
+"""Build the preloaded library for the MPI that is installed.
 
 Handles of MPI (communicators, types) are numbers in MPICH and addresses in Open MPI 5, which does not have the standard
-ABI, and programs are compiled with the header of one of them. So the library is compiled for each MPI, and linked with
-it, so that MPI's functions are found also where a program loads MPI late, as Python does. A program of another MPI,
-such as one that is built for the standard ABI with mpicc_abi, is refused in a line, and needs a library of its own:
+ABI, and programs are compiled with one of the two headers. So the library is compiled for each MPI and linked with it;
+then MPI's functions are found even if a program loads MPI late, as Python does. A program that was built for another
+MPI (for example for the standard ABI, with mpicc_abi) is refused with a message; build another library for it:
 
     python -m chorale.job.mpi.preload MPICC
 """
@@ -25,7 +25,7 @@ from chorale.synth.errors import Unavailable
 NATIVE = Path(__file__).parent / "native"
 _NAME = "libchorale_mpi_preload.so"
 _PACKAGES = Path(__file__).absolute().parents[3]
-"""From where Python imports what checks tables for the library."""
+"""Folder from which the library's Python process imports the check of tables."""
 _LIBRARIES = ("-lmpi", "-lmpi_abi", "-lmpich")
 _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
 """The bindings for C++ that MPI 3 gave up: the library would want what only programs in C++ are linked with."""
@@ -33,11 +33,11 @@ _LIMIT_S = 20.0
 
 
 def preload_library(mpicc: Path | None = None) -> Path:
-    """Return the library for LD_PRELOAD, built first where that was not done before.
+    """Return the path of the library for LD_PRELOAD; build it first if necessary.
 
-    mpicc: of the MPI that programs use; by default the one beside mpiexec
+    mpicc: compiler of the MPI that programs use; by default the one next to mpiexec
 
-    Unavailable without MPI, its header or a compiler.
+    Raises Unavailable without MPI, its header or a compiler.
     """
     definitions, includes, library = _mpi_of(mpicc or find_mpicc())
     sources = (*sorted(ENGINE.glob("*.cpp")), *sorted(NATIVE.glob("*.cpp")))
@@ -48,7 +48,7 @@ def preload_library(mpicc: Path | None = None) -> Path:
 
 
 def find_mpicc() -> Path:
-    """Return the mpicc beside mpiexec, else that on the path. Unavailable without one."""
+    """Return the mpicc next to mpiexec, else the one on the path. Raises Unavailable without one."""
     mpiexec = Path(find_mpiexec())
     beside = mpiexec.parent / "mpicc"
     path = str(beside) if beside.exists() else shutil.which("mpicc")
@@ -58,7 +58,7 @@ def find_mpicc() -> Path:
 
 
 def _compiler_named(name: str) -> Path:
-    """Return the path of `name`, which may be that of a file beside mpiexec."""
+    """Return the path of the compiler `name`, which may be a file next to mpiexec."""
     beside = Path(find_mpiexec()).parent / name
     return beside if beside.exists() else Path(shutil.which(name) or name)
 
@@ -81,7 +81,7 @@ def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the path of the library for the mpicc in `arguments`, or for that beside mpiexec."""
+    """Print the path of the library for the mpicc in `arguments`, by default the one next to mpiexec."""
     return print_library(lambda: preload_library(mpicc=_compiler_named(arguments[0]) if arguments else None))
 
 

@@ -29,12 +29,13 @@ _SUMS = ("calls", "bytes", "refused", "chunks", "cost_us")
 
 
 def applied_rows(path: Path) -> list[dict[str, Any]]:
-    """Return what each row decided in all processes that wrote into the report at `path`, in the order of the rows.
+    """Return the decisions of each row, summed over all processes that wrote the report at `path`, in the order of the
+    rows.
 
-    calls, bytes: that it decided; refused: calls that it is for, and where NCCL has no such combination; cost_us, and
-    `own` with `cost_us`: what NCCL reckons for these calls, and for what it would have taken; None before 2.22
+    calls, bytes: calls that the row decided, and their size; refused: calls for which NCCL lacks the combination;
+    cost_us: NCCL's own estimate for the decided calls; own: its choice and estimate without the row (None before 2.22)
 
-    InvalidInput for a file that is none.
+    Raises InvalidInput if the file is not such a report.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     try:

@@ -1,6 +1,6 @@
-"""In Ray: actors that call ray.util.collective with the backend CHORALE run the programs of a tuning table.
+"""Run the programs of a tuning table for ray.util.collective, as backend CHORALE.
 
-Call `register` in the driver and in every actor before groups are created. The table is that of CHORALE_TABLE.
+Call `register` in the driver and in every actor before groups are created. CHORALE_TABLE names the table.
 """
 
 from functools import cache

@@ -125,7 +125,7 @@ class ChoraleRayGroup(BaseGroup):
     def _run(
         self, collective: str, root: int | None, source: Any, target: Any, operation: Any = types.ReduceOp.SUM
     ) -> bool:
-        """Run the program for a call; return false, counted, where the library is to serve it."""
+        """Run the program for a call; return False, and count the reason, if the library has to serve it."""
         first, last = _array(source), _array(target)
         size_bytes = max(first.nbytes, last.nbytes)
         dtype = str(first.dtype)
@@ -148,7 +148,7 @@ class ChoraleRayGroup(BaseGroup):
         return Fallback.SIZE if size_bytes == 0 else self._engine.entries.find(collective, root, dtype, size_bytes)
 
     def _execute(self, entry: JobEntry, source: Any, target: Any, operation: ReduceOp) -> None:
-        """Run on contiguous copies where the arrays are not contiguous."""
+        """Run the program of `entry`; arrays that are not contiguous are copied."""
         given = np.ascontiguousarray(source)
         taken = (
             given
@@ -199,9 +199,9 @@ _POLL_S = 0.02
 
 
 def store_exchange(group_name: str, rank: int, ranks: int, limit_s: float) -> Callable[[list[str]], list[list[str]]]:
-    """Return an exchange of texts among the actors of a group, which each of them calls once.
+    """Return a function that exchanges texts among the actors of a group; each actor calls it once.
 
-    It raises Unavailable, with those that are missing, where not all have called it within `limit_s`.
+    The function raises Unavailable, and names the missing ranks, if some did not call it within `limit_s`.
     """
     job = ray.get_runtime_context().get_job_id()
 
@@ -228,6 +228,6 @@ def store_exchange(group_name: str, rank: int, ranks: int, limit_s: float) -> Ca
 
 
 def forget(group_name: str, rank: int) -> None:
-    """Remove what `rank` said, so that a later group of that name starts anew."""
+    """Remove the texts of `rank`, so that a later group of the same name starts empty."""
     job = ray.get_runtime_context().get_job_id()
     internal_kv._internal_kv_del(f"chorale/{job}/{group_name}/{rank}".encode())

@@ -1,17 +1,17 @@
-"""The file of a table, as bytes.
+"""The file format of tables.
 
     chorale-table/1
     HEADER_BYTES INDEX_BYTES BLOB_BYTES SHA256 [HMAC]
     header: one line of canonical JSON, for people and for Python
-    index:  lines of words, for readers without JSON; made of the header
-    blobs:  texts of programs, compressed, and each rank's words
+    index:  lines of words derived from the header, for readers without JSON
+    blobs:  compressed texts of programs, and each rank's words
 
-SHA256 is that of all that follows the second line, and the digest of the table; HMAC is the signature of a signed one.
+SHA256 covers everything after the second line and is the digest of the table; HMAC is the optional signature.
 Lines of the index:
 
     ranks N
     program NUMBER DIGEST COLLECTIVE ROOT RANKS             (root -1: none)
-    words NUMBER RANK OFFSET BYTES CRC32                    (from the begin of the blobs; packed, see `packing`)
+    words NUMBER RANK OFFSET BYTES CRC32                    (offset into the blobs; packed, see `packing`)
     entry COLLECTIVE DTYPE GROUP ROOT MIN MAX NUMBER        (group: * or ranks with commas; -1: no limit, no program)
 """
 
@@ -37,7 +37,7 @@ _WAY_OUT = "write it again: chorale table write"
 MAX_TABLE_BYTES = 2**28
 MAX_HEADER_BYTES = 2**24
 MAX_TEXT_BYTES = 2**27
-"""Of all programs together, uncompressed."""
+"""Limit for the uncompressed texts of all programs together."""
 MAX_ENTRIES, MAX_PROGRAMS, MAX_RANKS = 2**15, 2**13, 2**16
 
 
@@ -90,7 +90,7 @@ def require_signature(data: bytes, key: bytes) -> None:
 
 
 def file_digest(path: Path) -> str | None:
-    """Return the digest that the file of a table says in its second line; None where that cannot be read (yet)."""
+    """Return the digest from the second line of a table's file; None if it cannot be read (yet)."""
     try:
         with open_regular(path) as file:
             first, second = file.readline(64), file.readline(400)
@@ -101,7 +101,7 @@ def file_digest(path: Path) -> str | None:
 
 
 def parse_table(data: bytes) -> tuple[Table, str]:
-    """Return the table of which `data` is the file, and its digest. InvalidInput for what is no such file."""
+    """Parse the content of a table's file; return the table and its digest. Raises InvalidInput for anything else."""
     _require(len(data) <= MAX_TABLE_BYTES, f"at most {MAX_TABLE_BYTES} bytes", len(data))
     digest, header, index, blobs = _sections(data)
     _require(len(header) <= MAX_HEADER_BYTES, f"a header of at most {MAX_HEADER_BYTES} bytes", len(header))
@@ -186,14 +186,14 @@ _PROGRAM_TYPES = {
 
 
 def _require_types(value: dict[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
-    """Raise TypeError for a key whose value is of another type; KeyError if it is missing and has no default."""
+    """Raise TypeError if the value of a key has the wrong type, and KeyError if a key without default is missing."""
     for key, allowed in types.items():
         if type(value.get(key)) not in (*allowed, *(() if key in value else _NOTHING)):
             raise TypeError(f"{key} is {value[key]!r}")
 
 
 def _without_nothing(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return `entry` without settings where it has none, as earlier versions read it."""
+    """Return `entry` without `settings` if it has none, so that earlier versions can read it."""
     return {name: value for name, value in entry.items() if name != "settings" or value is not None}
 
 

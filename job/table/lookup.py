@@ -1,4 +1,4 @@
-"""What a table says of a call: the entry, or why there is none."""
+"""Look up the entry of a table for a call, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class GroupEntries:
         )
 
     def find(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
-        """Return the entry whose program runs, or why none does; `size_bytes` of the whole vector.
+        """Return the entry whose program serves the call, or the reason why none does. `size_bytes` is that of the
+        whole vector.
 
-        An entry for just that type goes before one for any.
+        An entry for exactly this element type takes precedence over one for any type.
         """
         found, reason = self.entries, Fallback.GROUP
         tests = (

@@ -18,7 +18,7 @@ MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class SizeRange:
-    """From `first` to `last` bytes; None for no limit."""
+    """Sizes from `first` to `last` bytes, both included; None means no limit."""
 
     first: int
     last: int | None
@@ -51,8 +51,8 @@ class SizeRange:
 
 
 def parse_range(text: str) -> SizeRange:
-    """Return the range that `text` means: both ends belong to it, and either may be left out. Sizes such as
-    4KiB:1GiB:x4 mean the range from the first to the last.
+    """Parse a range of sizes. Both ends are included and either may be missing. A series of sizes such as 4KiB:1GiB:x4
+    means the range from its first to its last size.
 
     >>> parse_range("1KiB-64MiB"), parse_range("64KiB-")
     (SizeRange(first=1024, last=67108864), SizeRange(first=65536, last=None))
@@ -105,14 +105,16 @@ PREFERENCES = ("first", "last")
 
 
 def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
-    """Return what all `tables` (at least one) say.
+    """Merge `tables` (at least one) into one table.
 
-    prefer: whose entry counts where two are for the same sizes, `first` or `last` of them; the other keeps the sizes
-            that are left to it. InvalidInput with the conflicts for None. Entries of the same program are none: of
-            what was measured there, that of the first counts.
+    prefer: which entry wins if two cover the same sizes: that of the `first` or of the `last` table. The other entry
+    keeps
+            its remaining sizes. None refuses conflicts with InvalidInput. Entries with the same program never
+            conflict; the measurement of the first is kept.
 
-    InvalidInput too for tables of different jobs: another number of ranks, another network. A table of groups does
-    not say the network of the job, and goes with any.
+    Raises InvalidInput also for tables of different jobs (number of ranks, network). A table of groups does not name
+    the
+    network of the job, so it can be merged with any.
     """
     if prefer not in (None, *PREFERENCES):
         raise InvalidInput("the preference must be one that there is", prefer, f"choose {' or '.join(PREFERENCES)}")
@@ -145,7 +147,7 @@ def _common_topology(tables: Sequence[Table]) -> Json:
 
 
 def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
-    """Return the entries of all, those of earlier tables first; `strict` refuses conflicts."""
+    """Return the entries of all tables, earlier tables first. `strict` refuses conflicts."""
     joined: dict[object, list[JobEntry]] = defaultdict(list)
     conflicts: list[str] = []
     for table in tables:
@@ -186,9 +188,9 @@ _Key = tuple[str, str, tuple[int, ...] | None, int | None]
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A range of sizes for which tables say different things.
+    """A range of sizes for which two tables differ.
 
-    before, after: the digest of a program, `LIBRARY`, or `NOTHING` where no entry is for it
+    before, after: digest of a program, `LIBRARY`, or `NOTHING` if no entry covers the range
     """
 
     key: _Key

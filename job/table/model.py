@@ -10,7 +10,7 @@ FORMAT = "chorale-table/1"
 """The first line of a file."""
 
 ANY_DTYPE = "any"
-"""Of an entry that serves every type of elements."""
+"""Element type of an entry that serves all types."""
 
 Json = Mapping[str, Any]
 
@@ -20,14 +20,14 @@ class JobEntry:
     """What runs for one collective in one range of sizes.
 
     dtype:     name of an element type, or ANY_DTYPE
-    group:     ranks of the job in the order of the program's ranks; None for all of them in their order
-    root:      position in the group of broadcast and reduce, None elsewhere
+    group:     ranks of the job in the order of the program's ranks; None for all ranks in their own order
+    root:      position in the group for broadcast and reduce, None for other collectives
     min_bytes, max_bytes: sizes of the whole vector, both inclusive; None for no limit
-    program:   digest, or None: the library's own
-    measured:  what was measured, with its interval; None if nothing was
-    certificate: how good the schedule is proved to be; None for the library's own
-    provenance: campaign, MLflow run and version it comes from
-    settings:  of the library, where it does the collective itself; None where it chooses them
+    program:   digest of the program, or None for the library's own algorithm
+    measured:  the measurement with its interval; None if nothing was measured
+    certificate: proven quality of the schedule; None for the library's own algorithm
+    provenance: campaign, MLflow run and version from which the entry comes
+    settings:  settings of the library if it runs the collective; None to leave them to the library
     """
 
     collective: str
@@ -44,7 +44,7 @@ class JobEntry:
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...] | None, int | None]:
-        """What it is for, besides the size."""
+        """Everything but the size that a call must match."""
         return self.collective, self.dtype, self.group, self.root
 
     def covers(self, size_bytes: int) -> bool:
@@ -54,12 +54,12 @@ class JobEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableProgram:
-    """A program: its text, as `lift` reads it, and each rank's part as the engine reads it.
+    """A program: its text, as `lift` reads it, and each rank's part in the engine's encoding.
 
     digest:  SHA-256 of the text
-    ranks:   how many
-    words:   for each rank those of `chorale.runners.engine.library`
-    order_of_additions: what `chorale.synth.programs.additions` proves of it; None where nothing is added, or not proved
+    ranks:   number of ranks
+    words:   for each rank the words of `chorale.runners.engine.library`
+    order_of_additions: the order that `chorale.synth.programs.additions` proves; None if nothing is added or proven
     """
 
     digest: str

@@ -1,6 +1,6 @@
-"""The check of a table: what it says, and every program again.
+"""Check a table: the consistency of its entries, and every program.
 
-What reads programs is imported when something is checked: reading a table stays light.
+Readers of programs are imported only when something is checked, so that reading a table stays light.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from chorale.synth.targets.lift import lift, read_unchecked
 SWITCHES = "switches"
 """The rule that programs break in which switches act."""
 Connected = Callable[[int, int], bool]
-"""Whether data can travel from one rank of the job to another."""
+"""Tells whether data can travel directly from one rank of the job to another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class TableViolation:
 
 
 def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
-    """Return the table in a file and the rules that it breaks, but not yet those of `link_violations`.
+    """Return the table in a file and the rules that it breaks, except for those that `link_violations` finds.
 
-    None with the reason for a damaged file; InvalidInput for a file that is none of a table.
+    The table is None, with the reason, if the file is damaged. Raises InvalidInput if it is not the file of a table.
     """
     try:
         table, _ = parse_table(data)
@@ -57,7 +57,7 @@ def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
 
 
 def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) of what is wrong with a program of a table, whatever the network."""
+    """Yield (rule, message) for each fault of a program that does not depend on the network."""
     if hashlib.sha256(program.text).hexdigest() != program.digest:
         yield "digest", "the text is not the one that the digest is of"
     try:

@@ -1,4 +1,5 @@
-"""A backend for torch.distributed: programs of a tuning table for what it covers, an inner backend for all else.
+"""A backend for torch.distributed: programs of a tuning table for the calls that it covers, an inner backend for the
+rest.
 
-Nothing here is imported by a job: `import torch` registers the backend by the entry point `registration:register`.
+Jobs import nothing from this file: `import torch` registers the backend by the entry point `registration:register`.
 """

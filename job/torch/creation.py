@@ -1,4 +1,4 @@
-"""How a group comes into being: its inner group, the table on which all ranks agree, and the engine."""
+"""Create a group: its inner group, the table on which all ranks agree, and the engine."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from chorale.synth.errors import InvalidInput
 
 _MEETING_S = 120.0
 _RELOAD_S = 30.0
-"""How long ranks wait for one another before they go on with the table that they have."""
+"""Time that ranks wait for one another during a reload before they go on with the current table."""
 
 
 def create_group(options: Any) -> ChoraleGroup:
-    """Return a group as torch wants it by `options`, of torch's DistributedBackendOptions; all its ranks call this.
+    """Create the process group for torch's `options` (a DistributedBackendOptions); all its ranks call this together.
 
-    Raises InvalidInput where ranks have different tables, and what else keeps a rank from taking part, on all of them.
+    Raises InvalidInput on all ranks if their tables differ or if one of them cannot join.
     """
     extend_torch()
     rank, ranks = options.group_rank, options.group_size
@@ -129,7 +129,7 @@ class _Loader:
 
 
 def _meeting_host(store: Any) -> str | None:
-    """Return the host at which all ranks meet, None where they do so by a file."""
+    """Return the host at which all ranks meet, None if they meet through a file."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
@@ -147,7 +147,7 @@ def _batched(
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:
-    """Begin to report by rank 0; return what is to be called at the end."""
+    """Let rank 0 report. Return the function to call at the end of the job."""
     write = report_at_end(settings.report)
     status = StatusFile(Path(settings.status)) if settings.status else None
 

@@ -23,9 +23,9 @@ _numbers = itertools.count()
 
 
 class ProgramHook:
-    """The programs of a table beside a process group of any backend, by an engine of their own. Close it at the end.
+    """Runs programs of a table for a process group of any backend, with its own engine. Close it at the end.
 
-    All ranks of the group make it at the same time, and as many of them in the same order.
+    All ranks of the group create their hooks together, equally many and in the same order.
     """
 
     def __init__(self, group: Any = None, timeout: timedelta = timedelta(minutes=30)) -> None:
@@ -54,5 +54,5 @@ class ProgramHook:
 
 
 def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """What `register_comm_hook` wants beside a ProgramHook; it looks at these annotations."""
+    """The function for `register_comm_hook`, whose state is a ProgramHook; torch checks these annotations."""
     return hook.average(bucket)

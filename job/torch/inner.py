@@ -21,17 +21,17 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """group: an ordinary process group of torch; backends: what it has for each type of device."""
+    """group: an ordinary process group of torch; backends: its backend for each type of device."""
 
     group: Any
     backends: dict[str, tuple[Any, Any]]
 
 
 def inner_group(options: Any, name: str | None, purpose: str = "inner") -> InnerGroup:
-    """Return the inner group of a group that is made with `options`.
+    """Return the inner group of the group that is created with `options`.
 
-    purpose: tells apart groups that are made with the same options
-    name: of a backend of torch, by default gloo for the processor and the accelerator's own for an accelerator
+    purpose: distinguishes groups that are created with equal options
+    name:    a backend of torch; by default gloo for CPUs and the accelerator's own backend for an accelerator
     """
     names = _names(name)
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
@@ -98,7 +98,7 @@ def _numbered(backend: Any) -> Any:
 
 
 class InnerCalls:
-    """An ordinary process group of torch; what it has no method for here is the group's own."""
+    """Calls of an ordinary process group of torch. A method that is not defined here is the group's own."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -118,7 +118,7 @@ class InnerCalls:
         return self._copied(lambda dense: self._group.broadcast(dense, options), tensors, tensors, options)
 
     def reduce(self, tensors: Any, options: Any) -> Any:
-        """See torch.distributed.reduce; tensors with gaps stay as they are elsewhere than at the root."""
+        """See torch.distributed.reduce. Tensors with gaps keep their values on all ranks but the root."""
         changed = tensors if options.rootRank == self._group.rank() else []
         return self._reduced(lambda dense: self._group.reduce(dense, options), tensors, changed, options)
 
@@ -198,8 +198,7 @@ def _are_integers(tensors: Any) -> bool:
 
 
 def _dense(tensor: Any) -> Any:
-    """Return `tensor`, or what has its elements side by side; other groups than those of the processor's memory look
-    at that themselves."""
+    """Return `tensor`, or a copy whose elements are contiguous. Only groups of CPU memory need the copy."""
     is_left_alone = tensor.layout is not torch.strided or tensor.is_contiguous() or tensor.device.type != "cpu"
     return tensor if is_left_alone else tensor.detach().contiguous()
 

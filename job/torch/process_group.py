@@ -1,8 +1,8 @@
-"""The process group: what torch calls, sorted into runs of programs and calls of the inner group.
+"""The process group: each call of torch becomes a run of a program or a call of the inner group.
 
-torch reaches a group in Python through a C++ class that calls a method of its own while it holds Python's lock where
-Python has none, so all methods of that class are here, for the functions of torch.distributed of nearly
-the same names. Some have two names: torch renamed them in 2.13.
+torch reaches a group in Python through a C++ class that calls one of its own methods (while it holds Python's lock) if
+the Python class does not define it. So all methods of that class are defined here, for the functions of
+torch.distributed of nearly the same names. Some have two names because torch renamed them in 2.13.
 """
 
 from __future__ import annotations
@@ -91,8 +91,10 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *_given(opts), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
-        """Return the work of an allgather of tensors whose sizes, which all ranks know, differ: by a program with
-        padding, else by a broadcast of the inner group from each rank. None for what no library takes."""
+        """Return the work of an allgather of tensors with different sizes, which all ranks know: by a program with
+        padding, else
+        by one broadcast of the inner group per rank. None if no library takes the call.
+        """
         sizes = [part.numel() for part in parts]
         size_bytes, largest = sum(part.nbytes for part in parts), max(sizes)
         is_right = bool(all(part.dtype == source.dtype for part in parts)) and sizes[self._at] == source.numel()
@@ -181,9 +183,9 @@ class ChoraleGroup(DelegatingGroup):
         return SeveralWorks([], list(outputs))
 
     def _alltoall_uneven(self, output: Any, source: Any, receives: Any, sends: Any, options: Any) -> Any:
-        """Return the work of a program with padding, None where the inner group is to exchange the shards.
+        """Return the work of a program with padding, None if the inner group has to exchange the shards.
 
-        All ranks tell one another their sizes first, where there is a program that might serve the call.
+        If a program might serve the call, all ranks first exchange their sizes.
         """
         if not self._programs.has("alltoall") or is_captured(source.device) or output.dtype != source.dtype:
             return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
@@ -296,7 +298,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve(collective, root, tensor, size_bytes, operation, make, wait, most_s)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> Any:
-        """Leave a call to the inner group, for which None stands."""
+        """Count `reason` and return None: the inner group has to serve the call."""
         self._programs.fall_back(reason, collective, tensor.dtype, size_bytes)
         return None
 
@@ -315,9 +317,9 @@ def _given(options: Any) -> tuple[Any, ...]:
 
 
 def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any, ReduceOp | None]:
-    """Return what a call adds, its options, and the operation: that of `options`, or a sum.
+    """Return the tensors to reduce, the options, and the operation (that of `options`, a sum by default).
 
-    PREMUL_SUM becomes a sum of `tensors` times its factor. It is looked for last, since most calls are none.
+    PREMUL_SUM becomes a sum of `tensors` times its factor. It is checked last, since most calls do not use it.
     """
     operation = ReduceOp.SUM if options is None else reduce_operation(options.reduceOp)
     if operation is not None or options.reduceOp.op != _PREMULTIPLIED:
@@ -363,6 +365,6 @@ def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: 
 
 
 def _together(works: Sequence[Any], inner: Any, results: Any) -> Any:
-    """Return the one work there is, or one for all."""
+    """Return the only work, or one work for all."""
     all_works = [work for work in works if work is not None] + ([inner] if inner else [])
     return all_works[0] if len(all_works) == 1 else SeveralWorks(all_works, results)

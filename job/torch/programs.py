@@ -1,4 +1,4 @@
-"""Which calls of a group programs serve, and their runs: lookups, counts, refusals, errors."""
+"""Decide which calls of a group programs serve, and run them: look-ups, counts, refusals, errors."""
 
 from __future__ import annotations
 
@@ -39,17 +39,19 @@ _OPERATIONS = {
     _KINDS.MAX: ReduceOp.MAX,
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
-"""By torch's; a look-up that costs little, since calls of the library do it too."""
+"""Reduce operations by torch's. The look-up is cheap, because calls that go to the library make it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
-    """collective: as tables name it; root: of broadcast and reduce
+    """One call of a collective.
 
-    source, target: as `Transport.run` wants them
-    operation:      what is done to elements; None for what programs do not have
-    results:        what the work's future gives
-    finish:         to be called after the run, where the output must be copied
+    collective:     name, as in tables
+    root:           of broadcast and reduce, else None
+    source, target: tensors for `Transport.run`
+    operation:      reduce operation; None if programs do not support it
+    results:        value of the work's future
+    finish:         to be called after the run if the output must be copied
     """
 
     collective: str
@@ -84,7 +86,7 @@ def in_place(collective: str, tensor: Any, operation: ReduceOp | None, root: int
 
 
 def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool) -> ProgramCall:
-    """Return the call of reduce; what lies in `tensor` stays as it is elsewhere than at the root."""
+    """Return the call of reduce. `tensor` keeps its values on all ranks but the root."""
     whole = tensor.detach().contiguous()
     target = whole if is_root else torch.empty_like(whole)
     return ProgramCall(
@@ -93,7 +95,7 @@ def reduce_to(tensor: Any, operation: ReduceOp | None, root: int, is_root: bool)
 
 
 def into(collective: str, output: Any, source: Any, operation: ReduceOp | None = ReduceOp.SUM) -> ProgramCall:
-    """Return the call of a collective that has an input and an output of its own."""
+    """Return the call of a collective with separate input and output."""
     target = (
         output.detach().contiguous()
         if output.is_contiguous()
@@ -122,7 +124,7 @@ def scatter_list(output: Any, sources: Sequence[Any], operation: ReduceOp | None
 
 
 def size_of(tensor: Any) -> int:
-    """Return the bytes of the elements that `tensor` holds; of a sparse one, those of its values."""
+    """Return the bytes of the elements of `tensor`; for a sparse tensor, of its values."""
     if tensor.layout is torch.strided:
         return int(tensor.nbytes)
     return int(tensor._values().nbytes if tensor.is_sparse else tensor.numel() * tensor.element_size())
@@ -131,9 +133,10 @@ def size_of(tensor: Any) -> int:
 def padded(
     collective: str, source: Any, sizes: Sequence[int], outputs: Sequence[Any], results: Any, largest: int
 ) -> ProgramCall:
-    """Return a call on shards of `largest` elements, of which the first are those that the caller has.
+    """Return a call on shards of `largest` elements; the caller's elements come first in each, the rest is padding.
 
-    sizes: of the shards that lie in `source` one after the other; outputs: for the shards that come, by rank
+    sizes:   of the shards that lie in `source` one after the other
+    outputs: tensors for the received shards, by rank
     """
     given = source.new_zeros(len(sizes), largest)
     for row, part in zip(given, source.detach().reshape(-1).split(list(sizes)), strict=True):
@@ -176,10 +179,10 @@ Key = tuple[str, int | None, Any, int, ReduceOp | None, str]
 class GroupPrograms:
     """The programs of one group.
 
-    loaded:  the table that runs
-    strict:  whether calls are refused that no entry covers
-    limit_s: how long a run may take
-    reload:  what takes new tables while the job runs; None where nothing does
+    loaded:  the current table
+    strict:  whether to refuse calls that no entry covers
+    limit_s: time limit of a run
+    reload:  takes new tables while the job runs; None for jobs that never reload
     """
 
     loaded: LoadedTable
@@ -194,10 +197,12 @@ class GroupPrograms:
     def entry(
         self, collective: str, root: int | None, tensor: Any, size_bytes: int, operation: ReduceOp | None
     ) -> JobEntry | None:
-        """Return the entry whose program serves a call; None, counted, where the library is to do so.
+        """Return the entry whose program serves a call; None, after counting the reason, if the library has to serve
+        it.
 
-        InvalidInput where the table does not cover the call and strict mode refuses that. Every call of a collective
-        comes here, in the same order on all ranks.
+        All ranks call this for every collective, in the same order. Raises InvalidInput in strict mode if the table
+        does not
+        cover the call.
         """
         if self.reload is not None:
             self.reload.calls += 1
@@ -225,7 +230,9 @@ class GroupPrograms:
         wait: bool,
         limit_s: float | None = None,
     ) -> ProgramWork | None:
-        """Have a program run the call that `make` gives; None where the library is to do it. See `entry`, `start`."""
+        """Run the program for the call that `make` builds; None if the library has to serve it. See `entry` and
+        `start`.
+        """
         entry = self.entry(collective, root, tensor, size_bytes, operation)
         return None if entry is None else self.start(entry, make(), wait, limit_s)
 
@@ -235,7 +242,7 @@ class GroupPrograms:
         return any(entry.collective == collective and entry.program is not None for entry in entries)
 
     def fall_back(self, reason: Fallback, collective: str, dtype: Any, size_bytes: int) -> None:
-        """Count a call that the library serves; InvalidInput where strict mode refuses it."""
+        """Count a call that the library serves. Raises InvalidInput in strict mode."""
         if self.strict and reason is not Fallback.LIBRARY:
             call = f"{collective} of {size_bytes} bytes of {_name(dtype)}: {reason}"
             way_out = "add an entry for it to the table, `library` if need be, or unset CHORALE_STRICT"
@@ -243,9 +250,9 @@ class GroupPrograms:
         current_report().count_fallback(reason.value, collective, size_bytes)
 
     def start(self, entry: JobEntry, call: ProgramCall, wait: bool, limit_s: float | None = None) -> ProgramWork:
-        """Have the program of `entry` run after those before it; `wait`: the caller waits for it at once.
+        """Queue the program of `entry`. With `wait` the caller waits for it immediately.
 
-        InvalidInput where it cannot go into the CUDA graph that is being captured.
+        Raises InvalidInput if a CUDA graph is being captured and the program cannot be part of it.
         """
         if call.source.dtype in MOVED_DTYPES:
             call = as_bytes(call)

@@ -1,4 +1,4 @@
-"""A process group that writes down what is called: collective, type, group, size, how often and how long."""
+"""A process group that records what is called: collective, element type, group, size, number of calls and time."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RecordingGroup(ChoraleGroup):
         return _counting(call(*arguments, **more), count)
 
     def _count(self, collective: str, root: int | None, tensor: Any, times: int) -> Callable[[], None]:
-        """Begin a call; what is returned counts it, when it is over."""
+        """Start timing a call. The returned function counts it; call it when the collective has ended."""
         dtype = str(tensor.dtype).removeprefix("torch.")
         size_bytes = size_of(tensor) * times
         end = self.calls.start()
@@ -117,7 +117,7 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
 
 
 def _counting(work: Any, count: Callable[[], object]) -> Any:
-    """Return `work`, or what stands for it, so that `count` is called when it is over."""
+    """Return `work`, or a wrapper of it, such that `count` is called when it ends."""
     if work is None:
         return None
     try:
@@ -136,14 +136,14 @@ def _root(options: Any, more: dict[str, Any]) -> int:
 
 @cache
 def report_at_end(where: str | None) -> ReportAtEnd:
-    """Return the one of this process that writes to `where`."""
+    """Return this process's report that is written to `where`."""
     return ReportAtEnd(where)
 
 
 class ReportAtEnd:
-    """Writes the report when it is called, and at the end of the process if something was counted since.
+    """Writes the report when it is called, and at the end of the process if more was counted since.
 
-    where: a file, - for a line on stderr, None for nothing
+    where: a file, `-` for a line on stderr, None to write nothing
     """
 
     def __init__(self, where: str | None) -> None:

@@ -1,4 +1,4 @@
-"""What `import torch` calls: it makes the name "chorale" known, and loads the rest when a group is created."""
+"""`import torch` calls this: it registers the backend "chorale" and loads the rest when a group is created."""
 
 from __future__ import annotations
 

@@ -58,13 +58,13 @@ class StoreExchange:
         name: str = "chorale",
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """name: of this exchange, where the store serves several; is_stopped: whether to wait no longer"""
+        """name: distinguishes several exchanges over one store; is_stopped: tells whether to stop waiting"""
         self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
         self._name, self._is_stopped = name, is_stopped
         self._has_spoken = False
 
     def __call__(self, texts: list[str]) -> list[list[str]]:
-        """Return the texts of all ranks. Unavailable where one gave up, with its reason."""
+        """Return the texts of all ranks. Raises Unavailable if a rank gave up, with its reason."""
         self._set({"texts": texts})
         keys = [self._key(rank) for rank in range(self._ranks)]
         if missing := wait_for_keys(self._store, keys, self._limit_s, self._is_stopped):
@@ -125,11 +125,11 @@ class PeriodicThread:
 
 _NEVER = sys.maxsize
 _PROMISED_CALLS = 2
-"""How many calls a rank still makes at most without the decision: it comes milliseconds after all ranks are ready."""
+"""Most calls that a rank makes before the decision arrives, which takes milliseconds after all ranks are ready."""
 _FILE_LIMIT_S = 15.0
-"""How long a rank waits for its copy of the file to be the one that is proposed."""
+"""Time that a rank waits for its copy of the file to become the proposed one."""
 _RETRY_S = 30.0
-"""After this time a table that was not taken is proposed again."""
+"""A table that was not adopted is proposed again after this time."""
 
 Load = Callable[[Table, str, StoreExchange], LoadedTable]
 
@@ -169,7 +169,7 @@ class TableReload:
         self._thread = PeriodicThread(f"chorale-reload-{group.name}", period_s, self._look)
 
     def set_limit(self, limit_s: float) -> None:
-        """Set how long ranks meet and decide from now on, if it is less than what it was."""
+        """Lower the time limit for meeting and deciding to `limit_s`; a larger value changes nothing."""
         self._group = replace(self._group, limit_s=min(limit_s, self._group.limit_s))
 
     def close(self) -> None:
@@ -181,9 +181,9 @@ class TableReload:
             switch[1].close()
 
     def settle(self) -> LoadedTable | None:
-        """Return the table that runs from this call on, None to go on as before.
+        """Return the table to use from this call on, None to keep the current one.
 
-        Unavailable where the ranks' decision does not come.
+        Raises Unavailable if the ranks' decision does not arrive.
         """
         with self._changed:
             limit_s = 3 * self._group.limit_s
@@ -201,7 +201,7 @@ class TableReload:
         return loaded
 
     def _look(self) -> bool:
-        """Agree on another table if there is one; return whether to look again."""
+        """Try to agree on another table if there is one; return whether to look again."""
         try:
             proposal = None if self._switch else self._proposal()
             if proposal is not None:
@@ -215,7 +215,7 @@ class TableReload:
         return self._thread.is_over()
 
     def _proposal(self) -> str | None:
-        """Return the digest of another table that is to be agreed on, None if there is none."""
+        """Return the digest of the table to propose next, None if there is none."""
         key = f"reload/{self._number + 1}/proposal"
         if self._group.rank == 0:
             digest = file_digest(self._path)
@@ -241,7 +241,9 @@ class TableReload:
         self._carry_out(decision, digest, loaded)
 
     def _prepare(self, digest: str, prefix: str) -> tuple[LoadedTable | None, dict[str, Any]]:
-        """Return what runs the table, and what to tell the others: the call to wait at, or why there is none."""
+        """Load the table. Return it, and the answer for the other ranks: the call at which to wait, or the reason for
+        refusing.
+        """
         group = self._group
         exchange = StoreExchange(group.store, group.rank, group.ranks, group.limit_s, f"{prefix}/rank", self._is_over)
         try:

@@ -1,4 +1,4 @@
-"""How a group moves the bytes of a program: the engine for tensors in the processor's memory."""
+"""How a group moves the bytes of a program: by the engine for tensors in CPU memory, else by batched messages."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ MOVED_DTYPES = frozenset(getattr(torch, name) for name in _MOVED if hasattr(torc
 
 
 class Transport(Protocol):
-    """What runs programs for one group on one type of device. Called by one thread at a time, in the same order on all
-    ranks.
+    """Runs programs for one group on one type of device. One thread at a time calls it, in the same order on all ranks.
 
-    is_connected: whether runs need nothing any more that a CUDA graph cannot hold
+    is_connected: whether all ranks are connected, so that a run can be captured in a CUDA graph
     """
 
     @property
@@ -45,11 +44,12 @@ class Transport(Protocol):
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """Run the program of `entry` and return when `target` is complete; raise within about `limit_s`. On an
-        accelerator: when all of it is enqueued on the current stream; what stalls there is the inner group's to end.
+        """Run the program of `entry`. Return when `target` is complete; raise an error within about `limit_s`. On an
+        accelerator, return when everything is enqueued on the current stream; the inner group ends what stalls there.
 
-        source, target: input and output tensors, contiguous, on the device; the same one for a call in place. Both
-        are the whole vector, but for the input of an allgather and the output of a reduce_scatter.
+        source, target: contiguous input and output tensors on the device, the same tensor for a call in place. Both
+        have the
+                        size of the whole vector, except the input of an allgather and the output of a reduce_scatter.
         """
 
     def close(self) -> None:
@@ -77,11 +77,12 @@ class EngineTransport(GroupEngine):
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A tuning table as one group runs it: what it says for the group, and what moves the bytes of its programs.
+    """A tuning table as one group runs it: its entries for this group, and the transports for its programs.
 
-    digest: of the table, empty without one; entries: None without a table
+    digest:     of the table, empty without a table
+    entries:    None without a table
     transports: by type of device
-    owned:      those that end with this table; others serve several tables
+    owned:      transports that are closed with this table; others serve several tables
     """
 
     digest: str
@@ -96,12 +97,12 @@ class LoadedTable:
 
 
 def is_captured(device: Any) -> bool:
-    """Return whether what is enqueued on `device` now goes into a CUDA graph."""
+    """Return whether work enqueued on `device` is being captured in a CUDA graph."""
     return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
 def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_bytes: int) -> None:
-    """Raise InvalidInput where a program cannot go into a CUDA graph: it is refused before it spoils the graph."""
+    """Raise InvalidInput, before the graph is damaged, if a program cannot be captured in a CUDA graph."""
     call = f"{collective} of {size_bytes} bytes"
     if not is_idle:
         rule = "a program goes into a CUDA graph by the thread that captures, with none before it in the background"
@@ -118,7 +119,7 @@ class StreamOrder:
     """
 
     def __init__(self, device: Any, is_awaited: bool) -> None:
-        """is_awaited: whether the caller waits at once."""
+        """is_awaited: whether the caller waits immediately"""
         self.device = device
         self._is_awaited = is_awaited
         self._module = None if device.type == "cpu" or is_captured(device) else torch.get_device_module(device)
@@ -129,12 +130,14 @@ class StreamOrder:
 
     @property
     def has_streams(self) -> bool:
-        """Whether there is anything to order."""
+        """Return whether the device has streams that must be ordered."""
         return self._module is not None
 
     @contextmanager
     def on_stream(self, streams: GroupStreams, tensors: Sequence[Any]) -> Iterator[None]:
-        """What is enqueued within goes where the run belongs; `tensors` are in use until it is over."""
+        """Enqueue everything inside the `with` block on the run's stream; `tensors` stay in use until it has finished
+        there.
+        """
         if self._module is None or (self._is_awaited and threading.get_ident() == self._caller):
             yield
             return
@@ -147,7 +150,7 @@ class StreamOrder:
             yield
 
     def end(self) -> None:
-        """Say that all of the run is enqueued, before anybody who waits for it is told so."""
+        """Record that the whole run is enqueued, before anybody who waits for it is notified."""
         if self._stream is not None:
             self._done = self._stream.record_event()
 
@@ -168,7 +171,7 @@ class GroupStreams:
         self._streams: dict[Any, Any] = {}
 
     def of(self, module: Any, device: Any) -> Any:
-        """Return the stream for `device`, whose functions torch has in `module`."""
+        """Return the stream for `device`; `module` is torch's module for that type of device."""
         if device not in self._streams:
             self._streams[device] = module.Stream(device)
         return self._streams[device]
@@ -202,10 +205,11 @@ class BatchedTransport:
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. What torch raises where a message does not arrive, in time or at all.
+        """See Transport. Errors of torch about messages that arrive late or never are passed on.
 
-        Messages of an accelerator are waited for by its stream. A time-out would have the thread wait for each round,
-        and cannot be in a CUDA graph: the backend's own watches over them.
+        On an accelerator its stream waits for messages. A time-out would make the thread wait in every round and cannot
+        be
+        captured in a CUDA graph, so the backend's own watchdog supervises them.
         """
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:
@@ -258,7 +262,7 @@ class BatchedTransport:
 
 
 class _RankProgram:
-    """What a rank needs of a program."""
+    """One rank's part of a program."""
 
     def __init__(self, program: Program, rank: int) -> None:
         self.rank, self.ranks = rank, len(program.ranks)
@@ -268,7 +272,7 @@ class _RankProgram:
 
 
 class _Memory:
-    """The memory of a rank in one run: the caller's tensors where they fit, copies with padding elsewhere."""
+    """The memory of a rank during one run: the caller's tensors if they fit, otherwise padded copies."""
 
     def __init__(self, part: _RankProgram, source: Any, target: Any) -> None:
         self._part, self._target = part, target.view(-1)
@@ -346,7 +350,7 @@ class _Memory:
 
     @staticmethod
     def _copy(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-        """Copy pieces that lie `from_stride` elements apart to where they lie `to_stride` elements apart."""
+        """Copy pieces that start every `from_stride` elements to positions that start every `to_stride` elements."""
         most = min(to_stride, from_stride)
         to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])
 

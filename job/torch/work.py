@@ -1,4 +1,4 @@
-"""What calls return: work that a thread of the group does, in order, and several of them as one."""
+"""What calls return: work that the group's thread does in order, and one work for several."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from chorale.job.torch.transport import StreamOrder
 
 
 class ProgramWork(dist.Work):  # type: ignore[misc]
-    """One run of a program; its future has the output tensors.
+    """One run of a program. Its future holds the output tensors.
 
-    On an accelerator it is done once it is enqueued: who waits goes on, and has its stream wait.
+    On an accelerator the work is done once it is enqueued: `wait` returns, and the caller's stream waits.
     """
 
     def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
-        """order: where the run is enqueued, for tensors of an accelerator."""
+        """order: where the run is enqueued, for tensors on an accelerator"""
         super().__init__()
         self._results = results
         self._order = order
@@ -120,10 +120,11 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
 
 
 class WorkQueue:
-    """Does what it is given in order: in a thread of its own, or at once where the caller waits and nothing is before.
+    """Does jobs in order: in its own thread, or directly if the caller waits and nothing is queued.
 
-    What a job itself asks for, in a callback of its future, is done inside of that job: waiting for its turn it would
-    wait for itself. The thread is one of those that Python waits for at exit after telling them to end.
+    A job that is submitted from inside another one (in a callback of its future) runs immediately; in the queue it
+    would
+    wait for itself. At exit, Python ends the thread and waits for it.
     """
 
     def __init__(self, name: str) -> None:
@@ -145,7 +146,7 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done, or the caller is what is done."""
+        """Return whether no job is queued or running, except the one that asks."""
         return self._pending == 0 or self._worker == threading.get_ident()
 
     def end(self) -> None:
