@@ -34,7 +34,7 @@ def find(
     """Return the networks that no other beats in both steps and bandwidth time, by rising steps.
 
     Args:
-        nodes: Number of nodes.
+        nodes: Number of nodes, up to 16,384.
         degree: Links out of and into every node.
         bidirectional: Whether every link must have its reverse.
         bases: Bases to expand: all, or paper.

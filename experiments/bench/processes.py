@@ -117,8 +117,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
     if "optimality" in document:
         return {"id": document["schedule"]["id"], "gap": document["optimality"]["gap"]}
     if "frontier" in document:
-        ends = [[row["steps"], row["bandwidth_factor"]] for row in document["frontier"]]
-        return {"steps_and_bandwidth": ends, "left_out": document["left_out"]}
+        return {"steps_and_bandwidth": [[row["steps"], row["bandwidth_factor"]] for row in document["frontier"]]}
     if "failures" in document:
         return {"failures": len(document["failures"]), "without_plan": document["without_plan"]}
     if "upper" in document:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES, BfbScore
+from chorale.synth.finder.bfb_score import BfbScore
 from chorale.synth.finder.candidate import ScheduleMethod, TopologyCandidate, Traits, least_bandwidth_factor
 from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.topology.bases.database import BaseEntry, load_bases, names_of
@@ -123,9 +123,9 @@ def generalized_kautz(nodes: int, degree: int, scores: ScoreCache) -> Iterator[T
 
 
 def de_bruijn(nodes: int, degree: int, scores: ScoreCache) -> Iterator[TopologyCandidate]:
-    """Yield the de Bruijn graph if `nodes` is a power of the degree, and not too many for its score."""
+    """Yield the de Bruijn graph if `nodes` is a power of the degree."""
     length = round(math.log(nodes, degree)) if degree >= 2 else 0
-    if nodes <= MAX_NODES_WITHOUT_SYMMETRIES and length >= 2 and degree**length == nodes:
+    if length >= 2 and degree**length == nodes:
         spec = f"debruijn:{degree},{length}"
         traits = Traits(simple=False, self_loops=True, bidirectional=False, reverse_symmetric=True)
         yield _scored(spec, nodes, degree, scores.of(spec), traits)

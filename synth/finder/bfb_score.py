@@ -33,10 +33,6 @@ MAX_NODES_WITHOUT_SYMMETRIES = 2**14
 """Up to so many nodes a network is scored at every node; that takes time in the square of their number."""
 
 
-class TooLargeToScore(InvalidInput):
-    """The cost of BFB on a network is not computed, because that would take too long."""
-
-
 @dataclass(frozen=True, slots=True)
 class BfbScore:
     """Steps of the BFB allgather, and T_B in M / B."""
@@ -50,8 +46,8 @@ def bfb_score(topology: Topology) -> BfbScore:
 
     For a regular direct-connect topology of unit links: T_B = (degree / N) * sum over steps of the largest load. Nodes
     that known symmetries (each checked) take to one another are solved once; else low diameters and degrees take
-    the kernel on bits, all others that of BFB. Raises InvalidInput for anything else than such a topology, and its
-    subclass TooLargeToScore for a large one without enough symmetries.
+    the kernel on bits, all others that of BFB. Raises InvalidInput for anything else than such a topology, and for a
+    large one without enough symmetries.
     """
     degree = topology.degree
     if degree is None or topology.node_bandwidth is None:
@@ -67,7 +63,7 @@ def _loads(topology: Topology, degree: int) -> list[Fraction]:
         return _loads_of(topology, representatives)
     if topology.node_count > MAX_NODES_WITHOUT_SYMMETRIES:
         rule = f"a network of more than {MAX_NODES_WITHOUT_SYMMETRIES} nodes needs symmetries for a score of BFB"
-        raise TooLargeToScore(rule, topology.spec, "use fewer nodes, or a network with symmetries")
+        raise InvalidInput(rule, topology.spec, "use fewer nodes, or a network with symmetries")
     if degree <= MAX_DEGREE:
         tails = topology.links.src.reshape(-1, degree).copy()
         loads = low_diameter_loads(tails, representatives)
@@ -105,7 +101,7 @@ def _problems_of_some(topology: Topology, network: BfbNetwork, chosen: NDArray[n
     targets, row_of_tail = np.unique(network.tails[links], return_inverse=True)
     hops = distances_to(topology, np.concatenate([chosen, targets]))
     if int(hops.max()) >= MAX_HOPS:
-        raise TooLargeToScore(f"scores of BFB count up to {MAX_HOPS} hops", int(hops.max()), "use fewer nodes")
+        raise InvalidInput(f"scores of BFB count up to {MAX_HOPS} hops", int(hops.max()), "use fewer nodes")
     rows = hops.astype(np.uint16)
     offsets = np.full(network.nodes + 1, len(links), dtype=np.int64)
     offsets[: len(chosen)] = np.cumsum([0, *map(len, ranges[:-1])])

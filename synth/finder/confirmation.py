@@ -16,7 +16,7 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, cost_of, promising
-from chorale.synth.finder.score_cache import ScoreCache, score_from_parts
+from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
@@ -159,8 +159,7 @@ def _computed_again(
         if base is not None and candidate.degree <= MAX_DEGREE:
             prediction = predict_bfb_line(parse_topology(base))
             return prediction.steps, prediction.bandwidth_factor
-        arithmetic = candidate.spec.startswith("genkautz:")
-        if not arithmetic and score_from_parts(candidate.spec) is None:
+        if not candidate.spec.startswith("genkautz:"):
             return None
         score = bfb_score(topology)
     except InvalidInput:

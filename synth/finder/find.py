@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.base_candidates import BaseSources
-from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES
 from chorale.synth.finder.candidate import TopologyCandidate, frontier, promising
 from chorale.synth.finder.confirmation import (
     Confirmation,
@@ -22,7 +21,6 @@ from chorale.synth.finder.confirmation import (
     with_known_costs,
 )
 from chorale.synth.finder.constructions import SeparateConstructions
-from chorale.synth.finder.cost_bounds import inner_specs, with_better_bounds
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.finder.rated import MAX_NODES_BY_RATE, Goal, rated_frontier, rates_of
 from chorale.synth.finder.score_cache import ScoreCache
@@ -60,16 +58,12 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FinderResult:
-    """The frontier by rising steps, and how many candidates it was chosen from.
-
-    left_out: how many were left out because the exact cost of so large a network without symmetries takes too long
-    """
+    """The frontier by rising steps, and how many candidates it was chosen from."""
 
     query: FinderQuery
     frontier: tuple[FrontierPoint, ...]
     considered: int
     scored: int
-    left_out: int
 
 
 def find(
@@ -103,15 +97,15 @@ def find(
     if allowed is not None:
         candidates = list(filter(allowed, candidates))
         if not candidates:
-            return FinderResult(query, (), 0, len(scores), 0)
+            return FinderResult(query, (), 0, len(scores))
     rates: dict[str, AllToAllRate] = {}
     if goal == "allreduce":
-        groups, kept = _exact_frontier(candidates, scores, executor, enter("scores"))
+        groups = _exact_frontier(candidates, scores, executor, enter("scores"))
         check_claims(groups, scores, executor)
         chosen = break_ties(groups, executor, enter("all-to-all rates"))
     else:
         scores.compute([one.spec for one in candidates if not one.exact], executor, enter("scores"))
-        real, kept = with_known_costs(candidates, scores), len(candidates)
+        real = with_known_costs(candidates, scores)
         rates = rates_of([one.spec for one in real], executor, enter("all-to-all rates"))
         groups = rated_frontier(real, rates, goal)
         check_claims(groups, scores, executor)
@@ -128,36 +122,19 @@ def find(
         )
         for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
     )
-    return FinderResult(query, tuple(rows), len(candidates), len(scores), len(candidates) - kept)
+    return FinderResult(query, tuple(rows), len(candidates), len(scores))
 
 
 def _exact_frontier(
     candidates: Sequence[TopologyCandidate], scores: ScoreCache, executor: Executor, progress: Progress | None
-) -> tuple[list[tuple[TopologyCandidate, ...]], int]:
-    """Return the frontier of exact costs among candidates that can be scored, and how many these are.
+) -> list[tuple[TopologyCandidate, ...]]:
+    """Return the frontier of exact costs.
 
     Some are scored at a time, those of fewest steps first: exact costs show of many others that they are beaten.
-    Above `MAX_NODES_WITHOUT_SYMMETRIES` stored schedules need a score, too: BFB takes as many steps as the diameter.
     """
-    few = list(candidates)
-    scores.compute(inner_specs(promising(few)), executor, progress)
-    few = [with_better_bounds(one, scores) for one in few]
-    while True:
-        scored = with_known_costs(few, scores)
-        needed = most_promising(scored, _SCORED_AT_ONCE)
-        groups: list[tuple[TopologyCandidate, ...]] = []
-        if not needed:
-            groups = frontier(promising(scored))
-            needed = [one.spec for group in groups for one in group if _needs_score(one)]
+    while needed := most_promising(known := with_known_costs(candidates, scores), _SCORED_AT_ONCE):
         scores.compute(needed, executor, progress)
-        kept = [one for one in few if not (_needs_score(one) and scores.is_too_large(one.spec))]
-        if groups and len(kept) == len(few):
-            return groups, len(few)
-        few = kept
-
-
-def _needs_score(candidate: TopologyCandidate) -> bool:
-    return candidate.method == "bfb" or candidate.nodes > MAX_NODES_WITHOUT_SYMMETRIES
+    return frontier(promising(known))
 
 
 def _confirm_all(chosen: Sequence[TopologyCandidate], executor: Executor, enter: Stage) -> list[Confirmation]:

@@ -10,7 +10,7 @@ from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
 from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.names import unknown_name
 
-MAX_NODES = 2**17
+MAX_NODES = 2**14
 MAX_LINKS = 2**20
 
 

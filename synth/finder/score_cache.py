@@ -1,7 +1,6 @@
 """Exact BFB scores of topologies by spec, computed once each, here or by an executor.
 
-Generalized Kautz graphs, of which a search needs thousands, are scored from their arithmetic without being built, and
-large expansions from the networks that they are made of.
+Generalized Kautz graphs, of which a search needs thousands, are scored from their arithmetic without being built.
 """
 
 from __future__ import annotations
@@ -9,12 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, TooLargeToScore, bfb_score
-from chorale.synth.finder.views.expansion_tree import expansion_of
-from chorale.synth.finder.views.view_scores import NotFromPartsError, loads_from_parts
+from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, bfb_score
 from chorale.synth.kernels import native
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
@@ -33,9 +29,6 @@ def kautz_score(degree: int, nodes: int) -> BfbScore:
 
 
 _MOST_TASKS = 64
-_KEPT = 64
-_FROM_PARTS = 2**12
-"""Expansions of so many nodes are scored from their parts; smaller ones are built and scored in as little time."""
 
 
 class ScoreCache:
@@ -43,7 +36,6 @@ class ScoreCache:
 
     def __init__(self) -> None:
         self._scores: dict[str, BfbScore] = {}
-        self._too_large: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._scores)
@@ -52,12 +44,8 @@ class ScoreCache:
         """Whether the score of `spec` is cached."""
         return spec in self._scores
 
-    def is_too_large(self, spec: str) -> bool:
-        """Whether the score of `spec` was asked for and would take too long."""
-        return spec in self._too_large
-
     def of(self, spec: str) -> BfbScore:
-        """Return the score of `spec`, computed here unless it is cached. Raises TooLargeToScore."""
+        """Return the score of `spec`, computed here unless it is cached."""
         if spec not in self._scores:
             self._scores[spec] = bfb_score_of(spec)
         return self._scores[spec]
@@ -65,42 +53,22 @@ class ScoreCache:
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
         """Compute the scores of all `specs` that are not cached yet on `executor`.
 
-        A task is one topology, or, of many, every 64th. Those that would take too long are `is_too_large` afterwards.
+        A task is one topology, or, of many, every 64th.
         """
-        missing = [spec for spec in dict.fromkeys(specs) if spec not in self._scores and spec not in self._too_large]
+        missing = [spec for spec in dict.fromkeys(specs) if spec not in self._scores]
         batches = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
         for batch, scores in zip(batches, executor.map(_score_all, batches, None, progress), strict=True):
-            self._scores |= {spec: score for spec, score in zip(batch, scores, strict=True) if score is not None}
-            self._too_large |= {spec for spec, score in zip(batch, scores, strict=True) if score is None}
+            self._scores |= zip(batch, scores, strict=True)
 
 
 def bfb_score_of(spec: str) -> BfbScore:
-    """Return the exact BFB score of the topology `spec`. Raises TooLargeToScore."""
+    """Return the exact BFB score of the topology `spec`."""
     tree = parse_spec(spec)
     if isinstance(tree, FamilyCall) and tree.name == "genkautz":
         degree, nodes = map(int, tree.text.split(","))
         return kautz_score(degree, nodes)
-    score = score_from_parts(spec) if expansion_of(spec).nodes >= _FROM_PARTS else None
-    return bfb_score(parse_topology(spec)) if score is None else score
+    return bfb_score(parse_topology(spec))
 
 
-@lru_cache(maxsize=_KEPT)
-def score_from_parts(spec: str) -> BfbScore | None:
-    """Return the exact BFB score of an expansion without building it; None for others, and where views are too many."""
-    network = expansion_of(spec)
-    try:
-        loads = loads_from_parts(network)
-    except NotFromPartsError:
-        return None
-    return BfbScore(len(loads), Fraction(network.degree, network.nodes) * sum(loads))
-
-
-def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore | None]:
-    """Return the scores, None for those that would take too long."""
-    scores: list[BfbScore | None] = []
-    for spec in specs:
-        try:
-            scores.append(bfb_score_of(spec))
-        except TooLargeToScore:
-            scores.append(None)
-    return scores
+def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore]:
+    return [bfb_score_of(spec) for spec in specs]

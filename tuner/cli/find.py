@@ -13,11 +13,10 @@ from chorale.runners.api.units import parse_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
-from chorale.synth.finder.bfb_score import MAX_NODES_WITHOUT_SYMMETRIES
 from chorale.synth.finder.candidate import Workload
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.finder.rated import Goal
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
@@ -135,7 +134,9 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
         raise InvalidInput("--nodes must be a number or a range", text, "write 64 or 5:2000")
     if not colon:
         return [int(first)]
-    possible = range(max(int(first), degree + 1, 2), min(int(last), MAX_NODES_WITHOUT_SYMMETRIES) + 1)
+    if int(last) > MAX_NODES:
+        raise InvalidInput(f"a range of nodes must end at {MAX_NODES} or before", text, "choose a smaller last number")
+    possible = range(max(int(first), degree + 1, 2), int(last) + 1)
     counts = [count for count in possible if not bidirectional or (count * degree % 2 == 0 and degree > 1)]
     if not counts:
         value = f"{text} with degree {degree}"

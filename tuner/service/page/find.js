@@ -31,7 +31,7 @@ function formOf({ nodes = 64, degree = 4, bidirectional }, { outcome, status }, 
     } finally {
       button.disabled = false;
     }
-  } }, field("Nodes", element("input", { name: "nodes", type: "number", min: 2, value: nodes, required: true })),
+  } }, field("Nodes", element("input", { name: "nodes", type: "number", min: 2, max: 16384, value: nodes, required: true })),
   field("Degree", element("input", { name: "degree", type: "number", min: 1, max: 64, value: degree, required: true })),
   element("label", { class: "tick" }, element("input", { name: "bidirectional", type: "checkbox", checked: [true, "true"].includes(bidirectional) }), "links in both directions"), element("button", {}, "Find"));
   form.addEventListener("input", () => noteAddress(hashOf(["find", ...address().parts], addressed(asked(form)))));

@@ -44,8 +44,6 @@ CASES = [
     ("line(diamond)", "expand", "prediction"),
     ("line(power(diamond;2))", "expand", "prediction"),
     ("genkautz:3,35", "bfb", "prediction"),
-    ("degree(ring:5;2)", "bfb", "prediction"),
-    ("product(ring:3;line(uniring:2,2))", "bfb", "prediction"),
     ("circulant:9,1,2", "bfb", "none"),
 ]
 

@@ -13,14 +13,14 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSources
-from chorale.synth.finder.bfb_score import TooLargeToScore
-from chorale.synth.finder.candidate import Workload, cost_of, frontier
+from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.candidate import Workload, frontier
 from chorale.synth.finder.confirmation import check_claims, confirm
 from chorale.synth.finder.constructions import Constructions
 from chorale.synth.finder.find import find
 from chorale.synth.finder.find_all import find_all
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.score_cache import ScoreCache, bfb_score_of
+from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 
@@ -228,22 +228,7 @@ def test_workloads_must_make_sense(values):
         Workload(Fraction(alpha), size, Fraction(bandwidth))
 
 
-def test_large_networks_without_symmetries_are_left_out(monkeypatch):
-    """What remains has exact costs, and is no better than the frontier of all."""
-    query = FinderQuery(100, 4)
-    complete = find(query, SerialExecutor(), confirmed_nodes=0)
-    for module in ("find", "bfb_score", "base_candidates"):
-        monkeypatch.setattr(f"chorale.synth.finder.{module}.MAX_NODES_WITHOUT_SYMMETRIES", 90)
-    partial = find(query, SerialExecutor(), confirmed_nodes=0)
-    assert (complete.left_out, complete.considered) == (0, partial.considered)
-    assert 0 < partial.left_out < partial.considered
-    costs = [cost_of(row.candidate) for row in partial.frontier]
-    best = [cost_of(row.candidate) for row in complete.frontier]
-    assert is_frontier(costs, query)
-    assert all(any(s <= steps and f <= factor for s, f in best) for steps, factor in costs)
-    assert "genkautz:4,100" in {row.candidate.spec for row in partial.frontier}
-
-
-def test_hops_beyond_16_bits_have_no_score():
-    with pytest.raises(TooLargeToScore, match="hops"):
-        bfb_score_of("uniring:1,70000")
+@pytest.mark.parametrize(("spec", "rule"), [("uniring:1,70000", "hops"), ("genkautz:2,16385", "needs symmetries")])
+def test_networks_that_are_too_large_have_no_score(spec, rule):
+    with pytest.raises(InvalidInput, match=rule):
+        bfb_score(parse_topology(spec))

@@ -119,6 +119,8 @@ def test_a_plot(capsys, tmp_path):
     [
         (("-n", 4, "-d", 4), "the degree must be below the number of nodes"),
         (("-n", 1, "-d", 1), "between 2 and"),
+        (("-n", 16385, "-d", 4), "between 2 and 16384"),
+        (("-n", "16380:16385", "-d", 4), "must end at 16384"),
         (("-n", 10**8, "-d", 4), "between 2 and"),
         (("-n", "many", "-d", 4), "--nodes must be a number"),
         (("-n", "9" * 5000, "-d", 4), "--nodes must be a number"),

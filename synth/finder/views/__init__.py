@@ -1,1 +1,0 @@
-"""BFB costs of expanded networks from what single nodes of their bases see, without building the networks."""
