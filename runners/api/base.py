@@ -16,9 +16,9 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class StepSpan:
-    """One instruction; with several parts one of them, and with several pieces of a part one of these.
+    """Times of one instruction; of one part if it has several, and of one piece if a part has several.
 
-    ready_s: its waits were met and its block had come to it
+    ready_s: all its waits were satisfied and its block had reached it
     start_s: its first byte moved
     end_s:   it was finished
     """
@@ -34,7 +34,9 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank: when it began and had its result, processor time of its thread, and its instructions as they ended."""
+    """One rank in one execution: start, end, processor time of its thread, and its instructions in the order of their
+    ends.
+    """
 
     start_s: float
     end_s: float
@@ -72,24 +74,24 @@ class ExecutionTrace:
 
     @property
     def time_s(self) -> float:
-        """From the common start to the end of the last rank."""
+        """Return the seconds from the common start to the end of the last rank."""
         return max(rank.end_s for rank in self.ranks)
 
 
 def median_trace(traces: Sequence[ExecutionTrace]) -> ExecutionTrace:
-    """Return that of `traces`, which are not empty, whose time is the median; the lower one of two."""
+    """Return the trace with the median time, the lower of two medians. `traces` must not be empty."""
     return sorted(traces, key=lambda trace: trace.time_s)[(len(traces) - 1) // 2]
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A program against the best known ratios of its competitors to the same references, at each size.
+    """A program against the best ratios that its competitors have reached to the same references, at each size.
 
-    name, references: of results of the measurement
-    ratios:           by size, the lowest time over that of the fastest reference known so far
-    first_repeats:    repetitions after which a program is not measured on at sizes at which it is out
-    margin:           by how much each of them must exceed the ratio for that
-    reference_s:      by size, what the fastest reference took in earlier measurements, if this has none
+    name, references: names of results of the measurement
+    ratios:           by size, the lowest time relative to the fastest reference so far
+    first_repeats:    repetitions after which a program is dropped at the sizes that it has lost
+    margin:           how far every repetition must exceed the ratio for that
+    reference_s:      by size, time of the fastest reference in earlier measurements, if this one measures none
     """
 
     name: str
@@ -102,12 +104,12 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What one worker holds of its node as long as it lives.
+    """Resources that one worker occupies on its node during its lifetime.
 
-    cpus, gpus: of the node.
-    resources:  amounts of resources that the cluster's owner gave nodes by name, such as a fabric of which there is 1.
-    labels:     of the node, as they must be.
-    patience_s: how long to wait for a node that has all this to be free, or to come.
+    cpus, gpus: number of each
+    resources:  amounts of custom resources of the cluster, by name, such as 1 of a fabric that exists once
+    labels:     labels that the node must have
+    patience_s: how long to wait for such a node to become free or to join
     """
 
     cpus: float = 1.0
@@ -122,7 +124,7 @@ class ResourceRequest:
         return {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
 
     def fits(self, amounts: Mapping[str, float], labels: Mapping[str, str]) -> bool:
-        """Whether a node with these amounts and labels has it all."""
+        """Return whether a node with these amounts and labels satisfies the request."""
         enough = all(amounts.get(name, 0) >= amount for name, amount in self.amounts.items())
         return enough and all(labels.get(name) == value for name, value in self.labels.items())
 
@@ -145,11 +147,11 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProgramSettings:
-    """How a program was made and what its runtime is set to, beyond its instructions.
+    """How a program was made and how its runtime is set, apart from the instructions.
 
-    k:            trees per root; None where it has none or it is not known
-    instances:    copies of the schedule on channels of their own
-    buffer_bytes: of the buffer of each connection; None for what the runtime takes
+    k:            trees per root; None if there are none or the number is unknown
+    instances:    copies of the schedule, each on its own channels
+    buffer_bytes: size of each connection's buffer; None for the runtime's default
     """
 
     k: int | None = None
@@ -159,23 +161,23 @@ class ProgramSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Programs to measure side by side on one network.
+    """Programs to measure together on one network.
 
-    programs:    name -> program, or plan where the runner can; all for the same collective and number of ranks.
-                 They are interleaved in random order within every repetition, so that drift hits them alike.
-    sizes_bytes: the whole vector M, as nccl-tests counts it. A size that the chunks of all programs do not
+    programs:    name -> program, or plan if the runner supports plans; all for the same collective and number of ranks.
+                 Every repetition runs them in a new random order, so that drift affects all of them alike.
+    sizes_bytes: sizes of the whole vector, as nccl-tests counts them. A size that the chunks of all programs do not
                  divide is rounded up (see `chorale.runners.api.units`).
-    repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones.
-    timeout_s:   watchdog for the whole request.
-    dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`.
-    seed:        fixes the order of the programs and the data.
-    library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
-                 interleaved with the programs. Their results have the name that `library_result` gives.
-    settings:    program name -> what its instructions do not say, for runners that need it.
-    matrix_products: of 128 x 128 matrices that every rank computes beside each repetition; the time is then that of
-                 both, end to end. For runners that can, see `chorale.runners.api.validation`.
-    trace:       whether to write down what every instruction took, for runners that can.
-    race:        when to stop early; `chorale.runners.measurement.driver` obeys it, runners measure what they are told.
+    repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones
+    timeout_s:   time limit of the whole request
+    dtype:       name of the element type, one of `chorale.runners.api.elements.ELEMENT_TYPES`
+    seed:        determines the order of the programs and the data
+    library:     the runtime's own algorithms for the same collective (see `Runner.library`), measured interleaved with
+                 the programs. `library_result` gives the names of their results.
+    settings:    program name -> settings that its instructions do not contain, for runners that need them
+    matrix_products: products of 128 x 128 matrices that every rank computes during each repetition; the time then
+                 includes both. For runners with `overlap`, see `chorale.runners.api.validation`.
+    trace:       whether to record the times of all instructions, for runners that can
+    race:        when to stop early; `chorale.runners.measurement.driver` handles it, runners measure what they get
     """
 
     topology: Topology
@@ -194,12 +196,12 @@ class RunRequest:
 
     @property
     def without_plans(self) -> dict[str, Program]:
-        """The programs, for runners that execute no plans: `validate_request` has refused requests with such."""
+        """Return the programs, for runners that execute no plans; `validate_request` has already refused plans."""
         return {name: program for name, program in self.programs.items() if isinstance(program, Program)}
 
     @property
     def has_plans(self) -> bool:
-        """Whether one of the programs is a plan of one-sided operations."""
+        """Return whether one of the programs is a plan of one-sided operations."""
         return any(program.one_sided for program in self.programs.values())
 
 
@@ -207,7 +209,7 @@ class RunRequest:
 class SizeMeasurement:
     """Seconds of each repetition of one program at one size, and whether every element of every result was right.
 
-    correct: None where nobody checked, as in some recorded runs
+    correct: None if nobody checked, as in some recorded runs
     """
 
     size_bytes: int
@@ -232,10 +234,10 @@ class SizeMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a runner measured: name of a program or of a library algorithm -> one entry per size, as requested.
+    """Results of a runner: name of a program or library algorithm -> one entry per size, in the order of the request.
 
-    traces: where the request wants them and the runner can: name of a program -> for each size the trace of the
-            repetition whose time is the median, the lower one of two
+    traces: name of a program -> for each size the trace with the median time (the lower of two), if the request asked
+            for traces and the runner can record them
     """
 
     runner: str
@@ -245,14 +247,14 @@ class Measurement:
 
 
 StuckInstruction = tuple[int, int, str]
-"""A block that does not get on, the instruction that it is at, and what it waits for."""
+"""(Block, instruction, reason): a block that makes no progress, its current instruction, and what it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why there is no measurement. `message` is one line for a person; `rank` where one is to blame.
+    """Why there is no measurement. `message` is one line for a person; `rank` is the culprit if there is one.
 
-    blocked: after a timeout, (rank, block, instruction) of every block known to be stuck.
+    blocked: after a timeout, (rank, block, instruction) of every block known to be stuck
     """
 
     kind: FailureKind
@@ -290,7 +292,7 @@ class Runner(Protocol):
 
 
 LIBRARY = "library:"
-"""What the names of a runtime's own algorithms begin with, among results and among the baselines of a campaign."""
+"""Prefix of a runtime's own algorithms among results and among the baselines of a campaign."""
 
 
 def library_result(algorithm: str) -> str:

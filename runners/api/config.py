@@ -1,4 +1,4 @@
-"""What every runner declares about itself: its options, the target of its programs, what it can and what it takes."""
+"""What every runner declares: its options, the target of its programs, its capabilities and its requirements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CPU_TARGET = "oneccl-xml"
 
 
 class TimeSource(StrEnum):
-    """Where the times of a runner come from."""
+    """How a runner gets its times."""
 
     MACHINE = "machine"  # ranks execute programs; times depend on what else their machine does
     MODEL = "model"  # nothing is executed: a cost model of the network
@@ -43,15 +43,15 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a runner can do, and what the rest of the program must know of it.
+    """Capabilities of a runner, and other properties that the rest of Chorale must know.
 
-    times:         where they come from
-    overlap:       whether ranks can compute beside a run
-    protocols, buffers: whether the wire protocol, and the buffers of connections, change anything
-    unprivileged:  whether it starts nothing but our own processes, so that every user of a service may have it
-    any_program:  whether it executes programs of every XML target and placement, not only of its own
-    launches_repetitions: whether each repetition of a program starts the ranks anew, after a launch of proof
-    switches:      whether switches that add and multicast can act, as processes of their own
+    times:         how it gets its times
+    overlap:       whether ranks can compute during a run
+    protocols, buffers: whether the wire protocol, and the buffers of connections, make a difference
+    unprivileged:  whether it starts only our own processes, so that every user of a service may use it
+    any_program:   whether it executes programs of every XML target and placement, not only of its own
+    launches_repetitions: whether every repetition of a program starts new ranks, after a launch that proves what runs
+    switches:      whether switches that add and multicast can be emulated as processes
     library_settings: whether settings of a library's own algorithms can be candidates
     """
 
@@ -67,17 +67,17 @@ class Capabilities:
 
     @property
     def is_live(self) -> bool:
-        """Whether programs are executed: such a runner must have its machine for itself while it measures."""
+        """Return whether programs are really executed. Such a runner needs its machine for itself while it measures."""
         return self.times is TimeSource.MACHINE
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurerRequest:
-    """What a user asks of the nodes of a Ray cluster that measure.
+    """A user's request for nodes of a Ray cluster that measure.
 
-    node: of each, but for its GPUs
-    gpus: of each; None for as many as the runner takes
-    count: nodes that measure at once
+    node: resources of each node, except its GPUs
+    gpus: GPUs of each node; None for as many as the runner uses
+    count: nodes that measure at the same time
     """
 
     node: ResourceRequest = field(default_factory=lambda: ResourceRequest(cpus=0))
@@ -87,15 +87,16 @@ class MeasurerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """Whether requests to a service may set an option that takes text of any kind; options without it are closed.
+    """Whether requests to a service may set an option that takes free text. Options without an `Exposure` may not be
+    set.
 
-    from_requests: False for paths, commands, variables, hosts and what else makes a machine do something: these come
-                   from the service's own settings. True for text that only names a thing of ours.
+    from_requests: False for paths, commands, variables, hosts and everything else that makes a machine act: these come
+                   from the service's own settings. True for text that only names an object of Chorale.
     """
 
     from_requests: bool
     content: bool = False
-    """Whether requests may give what is in a file, as a mapping, in place of its path."""
+    """Whether requests may send the content of the file as a mapping, instead of its path."""
 
 
 SERVER_ONLY = Exposure(from_requests=False)
@@ -107,19 +108,20 @@ FROM_REQUESTS = Exposure(from_requests=True)
 
 
 class RunnerConfig(BaseModel, ABC):
-    """Base of the classes that declare a runner; the fields of each are its options, an instance is a runner to be.
+    """Base of the classes that declare a runner. Its fields are the options; an instance describes a runner to create.
 
-    A new runner is a subclass in a folder of its own and a line in `chorale.runners.api.registry`: the command line,
-    the `runner` section of campaigns and what campaigns do with it follow. The module of a subclass is imported
-    whenever a campaign is read, so it imports what executes programs only in `create`.
+    A new runner is a subclass in its own folder and a line in `chorale.runners.api.registry`. The command line, the
+    `runner` section of campaigns and the use in campaigns follow from that. The module of a subclass is imported
+    whenever a campaign is read, so it imports the code that executes programs only in `create`.
 
-    name:        of the runner, `kind` in campaigns
-    summary:     what it does, in a few words for lists
-    is_nested:   whether campaigns have its options in a section named like it, inside `runner`
-    not_compared: options on which measured times do not depend
-    preconditions: findings of `chorale doctor` that must be good, in the order in which they are mended
+    name:         name of the runner, `kind` in campaigns
+    summary:      a few words for lists
+    is_nested:    whether campaigns put its options into a section of that name, inside `runner`
+    not_compared: options that do not affect measured times
+    preconditions: findings of `chorale doctor` that must be good, in the order in which to mend them
 
-    An option that takes text, a path or a mapping says by an `Exposure` whether requests to a service may set it.
+    An option that takes text, a path or a mapping has an `Exposure`, which tells whether requests to a service may set
+    it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -133,17 +135,17 @@ class RunnerConfig(BaseModel, ABC):
 
     @property
     def link_rate_mbps(self) -> float | Fraction | None:
-        """Rate of a link of bandwidth 1 in Mbit/s, None where no option says it."""
+        """Return the rate in Mbit/s of a link of bandwidth 1, None if no option gives it."""
         return None
 
     @property
     def executes_plans(self) -> bool:
-        """Whether plans of MSCCL++ can be measured beside other programs, with these options."""
+        """Return whether plans for MSCCL++ can be measured together with other programs, with these options."""
         return False
 
     @property
     def uses_cluster(self) -> bool:
-        """Whether ranks may run on nodes of a Ray cluster, beside the one that holds the runner."""
+        """Return whether ranks may run on other nodes of a Ray cluster than the runner."""
         return False
 
     def lowering(self) -> LoweringOptions:
@@ -164,7 +166,7 @@ class RunnerConfig(BaseModel, ABC):
         return f"the {self.name} runner has no library with settings: use the nccl runner"
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
-        """Raise InvalidInput where options, nodes and ranks do not go together, before anything is started."""
+        """Raise InvalidInput, before anything is started, if options, nodes and ranks do not fit together."""
 
     def conditions(self) -> dict[str, Any]:
         """Return the options on which measured times depend, those with their default values left out."""
@@ -172,15 +174,15 @@ class RunnerConfig(BaseModel, ABC):
 
     @abstractmethod
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        """Return the runner; the caller closes it.
+        """Create the runner; the caller closes it.
 
-        home:    folder for what it finds out about the machine; None for $CHORALE_HOME or ./chorale-data
-        request: what nodes must have that the runner takes by itself
+        home:    folder for what it learns about the machine; None for $CHORALE_HOME or ./chorale-data
+        request: resources of the nodes that the runner uses on its own
         """
 
 
 class FabricConfig(RunnerConfig, ABC):
-    """Base of the runners whose ranks run on a fabric, on a cluster, or side by side on this machine."""
+    """Base of the runners whose ranks run on a fabric, on a cluster, or together on this machine."""
 
     fabric: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Name of the fabric; by default the one for the topology."
@@ -208,7 +210,7 @@ def _exact(value: Any) -> Fraction:
 
 
 def _exact_json(value: Fraction) -> float | str:
-    """Return the float whose shortest decimal text is `value`, as stored launches have it; where there is none, p/q."""
+    """Return the float whose shortest decimal text is `value`, as stored launches have it; p/q if there is none."""
     decimal = float(value)
     return decimal if Fraction(str(decimal)) == value else rational_text(value)
 
@@ -228,7 +230,7 @@ def _variables(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ExactNumber:
-    """For numbers that are calculated with exactly as they are written: 3, 0.1, "0.1", "1/3" become fractions."""
+    """Marks numbers that are used exactly as written: 3, 0.1, "0.1" and "1/3" become fractions."""
 
     ge: int | None = None
     gt: int | None = None
@@ -250,13 +252,13 @@ class ExactNumber:
 
 
 Fractional = BeforeValidator(_number)
-"""For numbers that may be written as fractions too, such as 100/3."""
+"""Marks numbers that may also be written as fractions, such as 100/3."""
 
 ByteCount = BeforeValidator(_bytes)
-"""For whole numbers that may be written as sizes too, such as 4MiB."""
+"""Marks integers that may also be written as sizes, such as 4MiB."""
 
 NameList = BeforeValidator(_names)
-"""For lists of names that may be text with commas too."""
+"""Marks lists of names that may also be written as text with commas."""
 
 VariableList = BeforeValidator(_variables)
-"""For variables of processes that may be text such as `A=1 B=2` too."""
+"""Marks environment variables that may also be written as text, such as `A=1 B=2`."""

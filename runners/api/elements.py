@@ -23,7 +23,7 @@ EXACT_LIMIT = 2**24
 MAX_RANKS = 2048
 
 UNTOUCHED = -1
-"""What outputs and scratch hold before a run; no datum and no sum has this value."""
+"""Initial value of outputs and scratch memory; no input and no sum has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class DataPattern:
 
     @property
     def offset(self) -> int:
-        """What is added to a position before it is hashed."""
+        """Number that is added to a position before it is hashed."""
         return (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
 
     @property
     def bases(self) -> int:
-        """How many different bases there are, from 0."""
+        """Number of different bases, counted from 0."""
         return self.exact_limit // self.ranks // 2
 
     @property
@@ -95,7 +95,7 @@ def input_data(collective: Collective, pattern: DataPattern, rank: int, elements
 
 
 def expected_output(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64] | None:
-    """Return what `rank` must hold afterwards, None where the collective leaves it open.
+    """Return the values that `rank` must hold at the end, None if the collective leaves them open.
 
     See `required_pieces` for custom collectives.
     """
@@ -139,9 +139,11 @@ def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """dtype: how NumPy names it
-    exact_limit: integers up to here are exact, so that sums over all ranks stay below
-    max_ranks: of how many ranks the data still tell positions and ranks apart below that limit
+    """An element type and the test data that it can represent.
+
+    dtype:       name in NumPy
+    exact_limit: integers up to this are represented exactly; sums over all ranks stay below it
+    max_ranks:   largest number of ranks for which the data still distinguish positions and ranks below that limit
     """
 
     dtype: np.dtype[Any]

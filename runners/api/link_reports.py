@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Link = tuple[int, int]
-"""From rank to rank; parallel links are one."""
+"""(Source rank, destination rank); parallel links count as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """What a source says of a link.
+    """State of a link, as a source of events reports it.
 
     time_s:          seconds since 1970
-    rate_bits_per_s: what the link can carry now; 0 if it is down
-    carried_bytes:   that it has carried since it is there; None if the source does not count them
+    rate_bits_per_s: rate that the link can carry now; 0 if it is down
+    carried_bytes:   bytes carried since the link exists; None if the source does not count them
     """
 
     link: Link

@@ -15,7 +15,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 PLAN_ALIGNMENT_BYTES = 16
-"""What the executor of MSCCL++ moves at once: pieces of the chunks of plans are multiples of it."""
+"""Unit in which MSCCL++'s executor moves data: the pieces of a plan's chunks are multiples of it."""
 
 
 def only_programs(programs: Iterable[AnyProgram]) -> list[Program]:
@@ -70,10 +70,10 @@ def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
 
 
 class ConnectionPaths:
-    """Where messages travel: over the direct link, or by a fixed shortest path that other nodes forward.
+    """The links that messages use: the direct link, or a fixed shortest path through other nodes that forward.
 
-    Of parallel links, channel c takes the one with parallel index c modulo their number. Of several shortest
-    paths, one is chosen by source, destination and channel, so that traffic spreads without any randomness.
+    Channel c takes the parallel link with index c modulo their number. If there are several shortest paths, source,
+    destination and channel determine the choice, so that traffic spreads without randomness.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -93,7 +93,7 @@ class ConnectionPaths:
         self._hops_from: dict[int, list[int]] = {}
 
     def path(self, connection: Connection) -> tuple[int, ...] | None:
-        """Return the link ids that `connection` uses in travel order, None if there is no way. O(L) once per source."""
+        """Return the link ids of `connection`'s path in travel order, None if there is no path. O(L) once per source."""
         hops = self._hops(connection.src)
         if hops[connection.dst] < 0:
             return None
@@ -107,7 +107,7 @@ class ConnectionPaths:
         return tuple(reversed(links))
 
     def _hops(self, src: int) -> list[int]:
-        """Return the number of links from `src` to every node, -1 where there is no path."""
+        """Return the number of links from `src` to every node, -1 if there is no path."""
         if src not in self._hops_from:
             hops = [-1] * len(self._sources)
             hops[src] = 0

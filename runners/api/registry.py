@@ -44,14 +44,14 @@ _ALIASES = {
 
 
 def runner_named(text: str) -> str:
-    """Return the name of the runner that `text` means; UnknownName where it is none."""
+    """Return the name of the runner that `text` means. Raises UnknownName if there is none."""
     return name_among("runner", text, RUNNERS, _ALIASES)
 
 
 def runner_config(name: str, options: Mapping[str, Any] | None = None) -> RunnerConfig:
-    """Return the declared runner called `name` with `options`, as values or as text; None stands for the default.
+    """Return the declaration of the runner `name` with `options` (values or text; None stands for the default).
 
-    InvalidInput for an unknown name or option, and for values that an option does not take.
+    Raises InvalidInput for an unknown name or option, and for a value that an option does not accept.
     """
     declared = RUNNERS[runner_named(name)]
     given = {option: value for option, value in (options or {}).items() if value is not None}

@@ -45,16 +45,16 @@ def validate_request(
     switches: bool = False,
     settings: bool = False,
 ) -> RequestFault | None:
-    """Return why `request` cannot run, None if it can: first what holds for all runners, then what is the runner's own.
+    """Return why `request` cannot run, None if it can: first by the rules for all runners, then by those of the runner.
 
-    library:       of the runner, see `Runner.library`
-    runner_faults: the rules of the runner; asked only if the request keeps those of all runners
-    overlap:       whether ranks can compute beside a run
+    library:       names of the runner's library algorithms, see `Runner.library`
+    runner_faults: the runner's own rules, called only if the request satisfies the common ones
+    overlap:       whether ranks can compute during a run
     plans:         whether the runner executes plans of one-sided operations
-    switches:      whether the runner has processes for switches that act
+    switches:      whether the runner has processes for switches that add
     settings:      whether the runner measures settings of a library
 
-    Passing says nothing about right results or deadlocks: those show when the program runs.
+    A valid request may still deadlock or give wrong results; those show when the program runs.
     """
     if request.matrix_products and not overlap:
         return FailureKind.REJECTED, "this runner cannot compute beside a run: use the local runner"

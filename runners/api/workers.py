@@ -40,7 +40,7 @@ class Workers(Protocol):
     def measure(self, request: RunRequest) -> Future[Completion[Outcome]]: ...
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
-        """Return those of `futures` that are done, in their order, after at most about `timeout_s` for the first.
+        """Return the `futures` that are done, in their order; wait at most about `timeout_s` for the first.
 
         Raises Unavailable if no worker can start or the cluster is lost.
         """

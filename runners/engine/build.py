@@ -1,6 +1,6 @@
-"""Builds native code from its sources at first use, once for each version of sources, flags and compiler.
+"""Build native code from its sources at first use, once per version of sources, flags and compiler.
 
-A wheel has some of it built in: such a file is taken where it is of the same sources and flags, unless CXX chooses a
+Wheels contain some prebuilt files. One is used if it was built from the same sources and flags, unless CXX names a
 compiler.
 """
 
@@ -26,7 +26,7 @@ Command = tuple[str, ...]
 COMPILERS = ("g++", "clang++", "c++")
 LOG, LOCK = "build.log", "build.lock"
 SHIPPED = Path(__file__).with_name("shipped")
-"""What was built into the wheel, by the key of its sources."""
+"""Files that were built into the wheel, named by the key of their sources."""
 
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra")
 _LIMIT_S = 900.0
@@ -34,13 +34,13 @@ _LIMIT_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class NativeTarget:
-    """What is built: a program, or a shared library where `flags` say so.
+    """A native file to build: a program, or a shared library if `flags` say so.
 
-    name:     of the file that is built
-    sources:  the .cpp files; headers beside them and in `includes` count for the key
-    flags:    besides the standard and the warnings
+    name:     name of the built file
+    sources:  the .cpp files; the key also covers headers next to them and in `includes`
+    flags:    compiler flags, in addition to the language standard and the warnings
     includes: folders of headers
-    linked:   what follows the sources on the command line: archives, then options of the linker
+    linked:   arguments after the sources on the command line: archives, then linker options
     """
 
     name: str
@@ -51,10 +51,10 @@ class NativeTarget:
 
 
 def native_folder() -> Path:
-    """Return where native code is kept: $XDG_CACHE_HOME/chorale/native or ~/.cache/chorale/native, of this user alone.
+    """Return the folder of this user's native code: $XDG_CACHE_HOME/chorale/native or ~/.cache/chorale/native.
 
-    Never a data folder: those are shared, copied and unpacked from archives, and what lies here is run. Where the home
-    folder cannot be written, it is this user's folder for temporary files.
+    It is never a data folder: those are shared, copied and unpacked from archives, and this code gets executed. If the
+    home folder is not writable, it is this user's folder for temporary files.
     """
     from chorale.runners.measurement.machine import make_private, temporary_folder  # noqa: PLC0415 - as in _build_once
 
@@ -76,11 +76,12 @@ def print_library(build: Callable[[], Path]) -> int:
 
 
 def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
-    """Return the file of `target`, built first if that was not done before.
+    """Return the path of the file that `target` describes; build it first if necessary.
 
-    It lies under `folder` (by default `native_folder()`) by the content of all that it is made from, beside the log of
-    its build. Of processes that want it at once, such as the ranks of a job, one builds and the others wait for it.
-    Unavailable without a compiler, or if it fails.
+    Its place under `folder` (default: `native_folder()`) depends on the content of all its inputs; the build log is
+    next
+    to it. If several processes need it, such as the ranks of a job, one builds and the others wait. Raises Unavailable
+    without a compiler, or if the build fails.
     """
     shipped = shipped_file(target, SHIPPED)
     if shipped.exists() and "CXX" not in os.environ:
@@ -93,12 +94,12 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
 
 
 def shipped_file(target: NativeTarget, folder: Path) -> Path:
-    """Return where `target` lies in a folder of what was built into a wheel."""
+    """Return the path of `target` in a folder of prebuilt files."""
     return folder / _hash_of_sources(target, hashlib.sha256()) / target.name
 
 
 def has_compiler() -> bool:
-    """Whether there is a C++ compiler."""
+    """Return whether there is a C++ compiler."""
     try:
         find_compiler()
     except Unavailable:
@@ -107,8 +108,10 @@ def has_compiler() -> bool:
 
 
 def find_compiler() -> Command:
-    """Return the command of the C++ compiler: that of CXX, else the first that is installed, else that of the package
-    ziglang. Unavailable if there is none."""
+    """Return the command of the C++ compiler: CXX, else the first installed one, else that of the package ziglang.
+    Raises
+    Unavailable if there is none.
+    """
     chosen = os.environ.get("CXX")
     compiler = shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is not None:
@@ -121,9 +124,9 @@ def find_compiler() -> Command:
 
 
 def compile_native(target: NativeTarget, path: Path) -> None:
-    """Build `target` and put it at `path`, in place of what is there.
+    """Build `target` and move it to `path`, replacing what is there.
 
-    Unavailable without a compiler, or if it fails: then `build.log` beside `path` says why.
+    Raises Unavailable without a compiler, or if the build fails; `build.log` in the same folder then tells why.
     """
     _build(target, find_compiler(), path)
     (path.parent / LOG).unlink()
@@ -177,7 +180,7 @@ def _build(target: NativeTarget, compiler: Command, path: Path) -> None:
 
 
 def _run(command: list[str], log: Path) -> str:
-    """Run the compiler and return the command with what it said; where it fails, `log` has that."""
+    """Run the compiler; return the command and its output. If it fails, `log` contains both."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:

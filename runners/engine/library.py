@@ -1,6 +1,6 @@
 """The engine's library: built at first use, loaded with ctypes, wrapped in a class.
 
-The interface is that of native/chorale_engine.h. Calls let other threads of Python run.
+native/chorale_engine.h defines the interface. Calls release Python's lock.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _LIBRARY = "libchorale_engine.so"
 
 
 class Status(IntEnum):
-    """How a call ended; see native/chorale_engine.h."""
+    """Result of a call; see native/chorale_engine.h."""
 
     OK = 0
     INVALID = 1
@@ -107,7 +107,7 @@ class DataType(IntEnum):
 
 
 class ReduceOp(IntEnum):
-    """What is done to elements of several ranks; AVG divides their sum, towards zero for integers."""
+    """How elements of several ranks are combined. AVG divides the sum, rounding towards zero for integers."""
 
     SUM = 0
     AVG = 1
@@ -117,10 +117,10 @@ class ReduceOp(IntEnum):
 
 
 class EngineError(Exception):
-    """A call of the engine failed.
+    """Raised if a call of the engine failed.
 
-    status:  how
-    blocked: after a time-out, a line for each block that was not finished: block, instruction, what it waited for
+    status:  kind of failure
+    blocked: after a time-out, a line for each unfinished block: block, instruction, what it waited for
     """
 
     def __init__(self, status: Status, message: str, blocked: str = "") -> None:
@@ -130,9 +130,9 @@ class EngineError(Exception):
 
 
 class StepTime(ctypes.Structure):
-    """What an instruction took, in nanoseconds of CLOCK_MONOTONIC.
+    """Times of an instruction in nanoseconds of CLOCK_MONOTONIC.
 
-    ready_ns: its waits were met; start_ns: its first byte moved (0 if none did); end_ns: it was finished
+    ready_ns: all its waits were satisfied; start_ns: its first byte moved (0 if none did); end_ns: it was finished
     """
 
     block: int
@@ -175,7 +175,7 @@ class _Call(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How long an execution took on this rank: start and end on CLOCK_MONOTONIC, and processor time of its thread."""
+    """Times of an execution on this rank: start and end on CLOCK_MONOTONIC, and processor time of its thread."""
 
     start_ns: int
     end_ns: int
@@ -185,13 +185,13 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to execute: the addresses of input and output, the elements of the whole vector, and what they are.
+    """One execution: addresses of input and output, number of elements of the whole vector, and their type.
 
     elements: for allgather those of the output, for reduce-scatter those of the input
-    parts:    into which chunks are cut; blocks go through their instructions once for each
-    limit_s:  from the start on
-    not_before_ns: of CLOCK_MONOTONIC: when to start, prepared for it; 0 to start at once
-    step_room: for how many instructions times are written down
+    parts:    number of parts into which chunks are cut; blocks run their instructions once per part
+    limit_s:  time limit, counted from the start
+    not_before_ns: start time on CLOCK_MONOTONIC; 0 to start immediately
+    step_room: number of instructions whose times can be recorded
     """
 
     program: int
@@ -207,7 +207,7 @@ class Work:
 
 
 class Engine:
-    """One rank's engine. It belongs to one thread at a time; see native/chorale_engine.h for the contract."""
+    """One rank's engine. Only one thread may use it; native/chorale_engine.h has the contract."""
 
     def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
         self._library = load_library(library or engine_library())
@@ -277,16 +277,16 @@ class Engine:
         self._check(self._library.chorale_connect(self._engine, texts, key, limit_s))
 
     def use_messages(self, messages: int) -> None:
-        """Exchange messages by somebody else's calls from now on, instead of connections of its own.
+        """From now on, exchange messages through the caller's functions instead of the engine's own connections.
 
-        messages: the address of a chorale_messages; what its context points at must outlive the engine
+        messages: address of a chorale_messages; the object that its context points to must outlive the engine
         """
         self._check(self._library.chorale_use_messages(self._engine, messages))
 
     def execute(self, work: Work) -> Execution:
-        """Take part in one execution; all ranks do, with the same programs in the same order.
+        """Run one execution together with all other ranks, which run the same programs in the same order.
 
-        Raises EngineError; but for INVALID the engine is of no more use then.
+        Raises EngineError; the engine cannot be used again after one, unless its status is INVALID.
         """
         steps = (StepTime * work.step_room)() if work.step_room else None
         call = _Call(
@@ -315,7 +315,7 @@ class Engine:
 
 
 def engine_library() -> Path:
-    """Return the library, built first where that was not done before. Unavailable without a compiler."""
+    """Return the path of the library; build it first if necessary. Raises Unavailable without a compiler."""
     return build_native(engine_target())
 
 
@@ -362,9 +362,9 @@ MPI_VARIABLES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", "
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """By which network devices others reach a rank; `links_for` of native/devices.hpp says how they are chosen.
+    """How to choose the network devices by which other ranks reach this one; see `links_for` in native/devices.hpp.
 
-    chosen: a list of them; variables: of the environment, which count where nothing is chosen; toward: a host
+    chosen: names of devices; variables: environment variables, used if nothing is chosen; toward: host to reach
     """
 
     chosen: str | None = None
@@ -373,9 +373,9 @@ class Devices:
 
 
 def listen(engine: Engine, devices: Devices = Devices()) -> list[str]:
-    """Have `engine` listen; return what the others must know: this network of this machine, and two addresses in it.
+    """Make `engine` listen. Return what other ranks need: this machine's network and two addresses in it.
 
-    Raises InvalidInput for devices that are not there, EngineError where the engine cannot listen.
+    Raises InvalidInput for devices that do not exist, and EngineError if the engine cannot listen.
     """
     name = f"shm:chorale-{os.getpid()}-{secrets.token_hex(8)}"
     # The same on two ranks if they can share memory and do so without leaving an emulated network.
@@ -384,5 +384,5 @@ def listen(engine: Engine, devices: Devices = Devices()) -> list[str]:
 
 
 def addresses_for(said: Sequence[str], of_all: Sequence[Sequence[str]]) -> list[str]:
-    """Return for each rank the address at which the one that said `said` reaches it: by shared memory where it can."""
+    """Return for each rank the address where the rank with answer `said` reaches it, by shared memory if possible."""
     return [shared if network == said[0] else tcp for network, shared, tcp in of_all]

@@ -1,1 +1,1 @@
-"""What every runner that executes programs in Python shares: the interpreter of one rank, and rounds of measuring."""
+"""Parts that all runners share which execute programs in Python: one rank's interpreter, and measurement rounds."""

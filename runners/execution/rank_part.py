@@ -1,4 +1,4 @@
-"""What one rank does in a measurement: its parts of programs, data that are made before each run and checked after."""
+"""One rank in a measurement: its parts of the programs, and data that are created before a run and checked after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from chorale.synth.programs.program import QUEUE_DEPTH, Buffer, Program
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """How a vector is laid out on ranks: `chunks` of the whole vector, and whether input and output share memory."""
+    """Layout of a vector on the ranks: `chunks` of the whole vector, and whether input and output share memory."""
 
     collective: Collective
     ranks: int
@@ -50,9 +50,9 @@ class DataLayout:
 
 
 class RankMemory:
-    """The data of one run; `elements` is the length of the whole vector, a multiple of the chunks.
+    """The data of one run; `elements` is the length of the whole vector, a multiple of the number of chunks.
 
-    given: where input and output lie, at least as long as they are and overlapping in place; else they are made
+    given: memory for input and output, large enough, and overlapping for a run in place; None to allocate it
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class RankMemory:
         self.input[:] = input_data(layout.collective, pattern, rank, elements)
 
     def mismatch(self) -> str | None:
-        """Return in one line what is wrong with the result, None if every element is right."""
+        """Return a line that describes the first wrong element of the result, None if all are right."""
         collective, data = self._layout.collective, (self._pattern, self._rank, self._elements)
         if collective.custom is None:
             expected = expected_output(collective, *data)
@@ -111,11 +111,11 @@ def _difference(what: str, found: Vector, expected: Vector) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What a rank has to know of a program, or of a library's collective.
+    """One rank's part of a program, or of a library's collective.
 
-    layout: of the data
-    words:  for the engine or the executor of plans; none for a library's collective
-    plan:   of a plan, what its executor has to know besides
+    layout: layout of the data
+    words:  encoded program for the engine or the executor of plans; empty for a library's collective
+    plan:   further data of a plan for its executor
     """
 
     layout: DataLayout
@@ -162,16 +162,17 @@ class RankPart:
 
 
 LibraryCall = Callable[[int, Collective, RankMemory, float, float], None]
-"""Does a library's collective on the data from `start_s` on; its number is that among all parts. TimeoutError where the
-limit in seconds after the start passes, if the library comes back at all."""
+"""Runs a library's collective on the data from `start_s` on; the first argument is its number among all parts. Raises
+TimeoutError after the limit (seconds after the start), unless the library never returns.
+"""
 
 
 class RankParts:
-    """The parts of one rank: loaded, laid out on fresh data, run, checked.
+    """The parts of one rank: loads them, prepares fresh data, runs them and checks the result.
 
-    library: does the collectives of libraries
-    plans:   executes plans, if there may be any
-    blocked: after a run that came to its limit, or lost a peer: where its blocks are stuck
+    library: runs the collectives of libraries
+    plans:   executes plans; None if there are none
+    blocked: blocks that are stuck after a run that exceeded its limit or lost a peer
     """
 
     def __init__(self, engine: Engine, rank: int, library: LibraryCall, plans: RankPlans | None = None) -> None:
@@ -187,7 +188,7 @@ class RankParts:
 
     @property
     def collective(self) -> Collective:
-        """That of all parts."""
+        """The collective of all parts."""
         return self._parts[0].layout.collective
 
     @property
@@ -196,7 +197,7 @@ class RankParts:
         return [(part.words, part.plan) for part in self._parts if part.plan is not None]
 
     def load(self, documents: Iterable[Mapping[str, Any]]) -> None:
-        """Replace the parts by those of `documents`; plans are left to the caller."""
+        """Replace the parts by those of `documents`, except for plans, which the caller loads."""
         for part, number in zip(self._parts, self._numbers, strict=True):
             if number is not None and part.plan is None:
                 self._engine.unload(number)
@@ -256,7 +257,7 @@ class RankParts:
         return time.monotonic()
 
     def complaint(self) -> str | None:
-        """Return in one line what is wrong with the result of the last run."""
+        """Return a line that describes the first wrong element of the last result, None if all are right."""
         return None if self._memory is None else self._memory.mismatch()
 
     def trace(self) -> dict[str, Any] | None:
@@ -277,7 +278,7 @@ class RankParts:
 
 
 def is_silent(error: EngineError) -> bool:
-    """Whether another rank is to blame for the end of a call, or nobody: the runner notices by itself."""
+    """Return whether another rank caused the failure, or none did; the runner then notices it without an answer."""
     return error.status in (Status.TIMEOUT, Status.PEER_LOST)
 
 
@@ -288,9 +289,9 @@ _MAX_BYTES = 2**30
 
 
 class FramedSocket:
-    """One end of a control socket: length-prefixed JSON, nothing executable.
+    """One end of a control socket for length-prefixed JSON. Nothing received is ever executed.
 
-    `deadline` is a time of `time.monotonic()`; passing it raises TimeoutError.
+    `deadline` is a time of `time.monotonic()`; after it, calls raise TimeoutError.
     """
 
     def __init__(self, stream: socket.socket) -> None:
@@ -336,7 +337,7 @@ class FramedSocket:
 
 
 class RankWork(Protocol):
-    """What a rank does when it is told to; see `RankParts` for all of it."""
+    """Commands of a rank; `RankParts` implements all of them."""
 
     @property
     def blocked(self) -> list[StuckInstruction]: ...
@@ -350,15 +351,16 @@ WorkOfRank = TypeVar("WorkOfRank", bound=RankWork)
 
 
 class SocketRank(Generic[WorkOfRank]):
-    """The process of one rank that is commanded over a socket. Commands, each with its answer:
+    """The process of one rank, controlled over a socket. Commands and their answers:
 
-    prepare  a program, a size and fresh data                             -> ready
-    go       the time at which to start, and how long at most             -> done with the time of the end
-    check    whether every element is right                               -> checked
-    trace    what each step of the last run took, if it was to be traced  -> traced
-    status   what the blocks of a run that came to the limit waited for   -> blocked
+        prepare  a program, a size and fresh data                    -> ready
+        go       start time and time limit                           -> done, with the end time
+        check    whether every element is right                      -> checked
+        trace    times of the steps of the last run, if traced       -> traced
+        status   what blocks waited for when the limit was exceeded  -> blocked
 
-    End of file on `control` ends it. Where a run fails for what others did, there is no answer: they answer.
+    The process ends when `control` is closed. A run that failed because of another rank gets no answer; that rank
+    answers.
     """
 
     def __init__(self, control: FramedSocket, parts: WorkOfRank) -> None:
@@ -399,7 +401,7 @@ class SocketRank(Generic[WorkOfRank]):
 
 
 def be_rank(control: FramedSocket, work: Callable[[], None]) -> NoReturn:
-    """Do `work`, then end this process at once, whatever it has loaded; what goes wrong, the runner hears of it."""
+    """Do `work`, then end this process immediately, whatever it has loaded. Errors are reported to the runner."""
     code = 1
     try:
         work()

@@ -63,10 +63,10 @@ class DeadlinePassed(RunStopped):
 def run_failure_of(
     stopped: RunStopped, blocked: Mapping[int, Sequence[StuckInstruction] | None], environment: Facts
 ) -> RunFailure:
-    """Return what `stopped` means for the request.
+    """Return the failure of the request that `stopped` describes.
 
-    blocked: after a timeout, where the blocks of each rank are stuck; None for a rank that does not answer. Such a
-             rank is to blame: the others wait for it, it hangs or is too busy to say.
+    blocked: after a timeout, the stuck blocks of each rank; None for a rank that does not answer. Such a rank is the
+             culprit: it hangs or is too busy to answer, and the others wait for it.
     """
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
@@ -97,7 +97,7 @@ class RankGroup(Protocol):
         ...
 
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
-        """Return where the blocks of each rank are stuck after a timeout; None for a rank that is silent."""
+        """Return the stuck blocks of each rank after a timeout; None for a rank that does not answer."""
         ...
 
     @property
@@ -116,12 +116,12 @@ _LEAD_PER_RANK_S = 0.0002
 
 
 class SocketRanks(ABC):
-    """A `RankGroup` of processes that are a `SocketRank` each: what both ends of the sockets have in common.
+    """A `RankGroup` whose ranks are processes that run a `SocketRank`.
 
-    watched: says that a process has died by what can be read there, where anything does
+    watched: a file that becomes readable when a process dies, if there is such a file
 
-    Every method raises RunStopped when a process dies or `deadline` (of `time.monotonic()`) passes; after that they are
-    only good for `blocked_ranks` and `close`.
+    Every method raises RunStopped if a process dies or `deadline` (of `time.monotonic()`) passes. After that, only
+    `blocked_ranks` and `close` may be called.
     """
 
     watched: FramedSocket | None = None
@@ -138,7 +138,7 @@ class SocketRanks(ABC):
 
     @abstractmethod
     def _refusal(self, rank: int, message: str) -> RunStopped:
-        """Return what it means that `rank` answers with an error."""
+        """Return the failure that an error answer of `rank` means."""
 
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:
         """Send `command` to every rank, or the n-th of several to the n-th rank."""
@@ -250,9 +250,9 @@ class LiveRunner(ABC, Generic[Group]):
         """Measure; add what the times depend on to `environment`. Raises RunStopped, or Unavailable."""
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see the port. InvalidInput if it is not clear where.
+        """Run `request`; see the port. Raises InvalidInput if it is ambiguous where to run.
 
-        The first request may take longer than its time limit: to build native code, to start ranks, or to probe links.
+        The first request may exceed its time limit, to build native code, start ranks or probe links.
         """
         environment: Environment = dict(machine_facts(), runner=self.name, load_average=load_average())
         if (fault := self._fault(request)) is not None:
@@ -295,7 +295,7 @@ class LiveRunner(ABC, Generic[Group]):
         return self._group
 
     def _identify(self, facts: Mapping[str, str | int | float | None], environment: Environment) -> None:
-        """Add `facts` on which times depend, and the id of all such facts."""
+        """Add `facts` that affect times, and an id of all such facts."""
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
 
@@ -306,10 +306,11 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Runs what `request` names on `group`, which knows programs and then library algorithms by their position.
+    """Runs the programs and library algorithms of `request` on `group`, which knows them by position, programs first.
 
-    library_elements: elements of the whole vector that an algorithm of the library is measured on where these are not
-                      those of the programs, by its name and the position of the size in the request
+    library_elements: by (name, position of the size): elements of the whole vector for a library algorithm, if they
+    differ
+                      from those of the programs
     """
 
     def __init__(
@@ -385,7 +386,9 @@ class MeasurementRounds:
         return seconds
 
     def _parts(self, name: str, elements: int) -> int:
-        """Return into how many parts of at most the buffer's size chunks are cut; one where no buffer is asked for."""
+        """Return the number of parts into which chunks are cut so that a part fits in the buffer; 1 without a buffer
+        size.
+        """
         settings = self._request.settings.get(name)
         if settings is None or settings.buffer_bytes is None:
             return 1
@@ -406,9 +409,10 @@ SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it u
 
 
 def on_switch_processes(request: RunRequest) -> RunRequest:
-    """Return `request` on the network of processes where a program has some of switches, else `request` itself.
+    """Return `request` with switches as processes if one of its programs uses them, else `request` itself.
 
-    Programs of ranks alone run beside them with idle switches. InvalidInput for one that is not in place.
+    Programs that only use ranks run on the same network with idle switches. Raises InvalidInput unless they are in
+    place.
     """
     switches = next((program.switches for program in request.without_plans.values() if program.switches), ())
     if not switches:
@@ -421,6 +425,8 @@ def on_switch_processes(request: RunRequest) -> RunRequest:
 
 
 def switch_facts(request: RunRequest) -> Facts:
-    """Return what stands for switches that act, for the environment of a measurement; nothing where none does."""
+    """Return facts about the processes that stand in for switches, for the environment of a measurement; empty without
+    any.
+    """
     acting = {len(program.switches) for program in request.without_plans.values()}
     return {"switches": SWITCH_PROCESS, "switch_processes": max(acting)} if max(acting, default=0) else {}

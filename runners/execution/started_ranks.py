@@ -26,15 +26,16 @@ TOKEN = "CHORALE_TOKEN"  # noqa: S105 - the name of a variable
 """The variable by which the runner knows its ranks."""
 
 Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
-"""Starts all ranks, given where they meet the runner and variables that they need: a process each, or one launcher."""
+"""Starts all ranks, given the address of the runner and environment variables: a process per rank, or one launcher."""
 
 
 class StartedRanks(SocketRanks):
-    """Processes of all ranks, which say hello with their number, process id and clock; `hellos` has all that they said.
+    """Processes of all ranks. Each reports its number, process id and clock at its start; `hellos` holds these reports.
 
-    address: where ranks on other machines reach this process; empty if all are on this machine: they use a socket in a
-             folder then
-    release: lets go of where they ran
+    address: address of this process for ranks on other machines; if empty, all ranks are on this machine and use a
+    socket
+             in a folder
+    release: frees the place where they ran
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class StartedRanks(SocketRanks):
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return what it means that a rank ended for `reason`."""
+        """Return the kind of failure for a rank that ended for `reason`."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:

@@ -23,7 +23,7 @@ def cut(fabric: EmulatedFabric, nodes: Pair) -> None:
 
 
 def mend(fabric: EmulatedFabric, nodes: Pair, whole: Topology) -> None:
-    """Put the cable between two nodes back into service, with the routes over it that the fabric had when it came up.
+    """Put the cable between two nodes back into service, and restore the original routes over it.
 
     The kernel forgets routes over a device that goes down.
     """
@@ -53,11 +53,12 @@ def speed_up(fabric: EmulatedFabric, nodes: Pair) -> None:
 
 
 def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes: Sequence[int]) -> None:
-    """Have every node's packets take shortest paths of `remaining`, what is left of the fabric's topology `whole`.
+    """Route every node's packets over shortest paths of `remaining`, the part of the topology `whole` that is left.
 
-    nodes: of `whole` that the nodes of `remaining` are, in its order; others are neither sent to nor passed through.
+    nodes: for each node of `remaining`, its number in `whole`; other nodes neither receive nor forward packets
 
-    As routing protocols and subnet managers do it on real networks: connections stay, and what was lost is sent again.
+    This is what routing protocols and subnet managers do on real networks: connections survive and lost packets are
+    sent again.
     """
     _run(fabric, ((node, line) for node, _, line in _routes(fabric, whole, remaining, nodes)))
 

@@ -29,7 +29,7 @@ _BLOCK = bytes(1 << 16)
 _FIRST_BYTES = 1 << 15  # so that all links have something to carry soon
 
 Ends = tuple[socket.socket, socket.socket]
-"""Of a stream: where it is sent, and where it comes out."""
+"""(Sending end, receiving end) of a stream."""
 
 
 def connected(ranks: Sequence[Mapping[str, Any]], streams: Sequence[tuple[int, int]]) -> list[Ends]:

@@ -58,9 +58,9 @@ _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a 
 
 
 class NamespaceHolder:
-    """A holder that still belongs to this process: it ends with it, or with `close`, unless `keep` was called.
+    """Process that holds the namespaces. It ends with this process or with `close`, unless `keep` was called.
 
-    Raises Unavailable where a tool is missing, or this user may make namespaces in no way.
+    Raises Unavailable if a tool is missing or this user cannot create namespaces.
     """
 
     def __init__(self, name: str) -> None:
@@ -78,7 +78,9 @@ class NamespaceHolder:
         raise Unavailable("a fabric needs network namespaces", "; ".join(refusals), _WAY_OUT)
 
     def run(self, script: str) -> str:
-        """Run a shell script inside and return its output; raises Unavailable with what it said if it fails."""
+        """Run a shell script inside the namespaces and return its output. Raises Unavailable, with its output, if it
+        fails.
+        """
         command = [*enter_command(self.pid, self.in_user_namespace, "--mount", "--net"), "sh"]
         done = subprocess.run(  # noqa: S603 - the script is our own
             command, input=script, capture_output=True, text=True, check=False
@@ -184,7 +186,7 @@ _WIRE_WAY_OUT = "use root, or the local runner without a fabric: `--link-mbps`"
 
 
 def require_wire() -> Path:
-    """Return the program of the process; raises Unavailable with the reason where links cannot be a process."""
+    """Return the path of the program that carries packets. Raises Unavailable, with the reason, if it cannot run."""
     require_tun()
     return build_native(LINKS)
 
@@ -213,7 +215,7 @@ def is_wire_running(pid: int, holder_pid: int) -> bool:
 
 
 def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterator[str]:
-    """Yield the lines that tell the process what to make; `folder` is where the namespaces are."""
+    """Yield the configuration for the program that carries packets; `folder` contains the namespaces."""
     yield f"threads {threads}"
     numbers: dict[tuple[int, int], int] = {}
     lossless = {arc: not loss for cable in plan.cables for arc, loss in zip(cable.arcs, cable.loss, strict=True)}
@@ -246,7 +248,7 @@ def processor_s(pid: int) -> float:
 
 
 def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
-    """Return the new links between the namespaces of `holder`. Raises Unavailable where none can be had."""
+    """Create the links between the namespaces of `holder`. Raises Unavailable if that is impossible."""
     threads = thread_count(plan.bits_per_s, len(os.sched_getaffinity(0)))
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
     command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
@@ -299,12 +301,12 @@ class EmulatedFabric:
     links: FabricLinks = field(default_factory=FabricLinks)
 
     def address(self, rank: int) -> str:
-        """Return the IP address where the other ranks reach `rank`."""
+        """Return the IP address at which other ranks reach `rank`."""
         self._require_rank(rank)
         return rank_address(rank)
 
     def hostname(self, rank: int) -> str:
-        """Return the name that `rank` has as a host, which is also that of its namespace."""
+        """Return the host name of `rank`, which is also the name of its namespace."""
         self._require_rank(rank)
         return namespace_name(self.name, rank)
 
@@ -322,7 +324,7 @@ class EmulatedFabric:
         return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
 
     def hosts(self) -> tuple[LocalHost, ...]:
-        """Return where the processes of all ranks are started, in the order of the ranks."""
+        """Return the hosts on which the processes of all ranks are started, in the order of the ranks."""
         return tuple(LocalHost(self.address(rank), self.command_prefix(rank)) for rank in range(self.ranks))
 
     def facts(self) -> Facts:
@@ -338,7 +340,7 @@ class EmulatedFabric:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the process that carries its packets has ended."""
+        """Return whether the process that carries its packets has ended."""
         return bool(self.links.wire_pid) and not is_wire_running(self.links.wire_pid, self.pid)
 
     def require_links(self) -> None:
@@ -367,7 +369,7 @@ class EmulatedFabric:
 
     @staticmethod
     def from_line(line: str, pid: int) -> EmulatedFabric | None:
-        """Return the fabric of `to_line`, None where another version wrote it."""
+        """Parse the output of `to_line`. Return None for a line of another version."""
         facts = json.loads(line)
         if facts.pop("format") != _FORMAT:
             return None
@@ -392,12 +394,14 @@ def bring_up(
     options: LinkOptions | None = None,
     test: Callable[[EmulatedFabric], EmulatedFabric] | None = None,
 ) -> EmulatedFabric:
-    """Return the new fabric `name`, which stays up when this process ends.
+    """Create the fabric `name`, which stays up when this process ends.
 
-    test: gets the fabric before it can be seen by others and returns it with what it learned, or raises; then it goes
+    test: receives the fabric before others can see it and returns it with its findings; if it raises, the fabric is
+    removed
 
-    If this process is ended before that, by whatever signal, nothing of it stays. Raises InvalidInput for a network
-    that no fabric can be or a name that is taken, Unavailable where this machine or user cannot make one.
+    If this process is killed before the end, nothing of the fabric remains. Raises InvalidInput for a network that
+    cannot
+    be emulated or a name that is taken, and Unavailable if this machine or user cannot create fabrics.
     """
     with temporary_fabric(topology, link_mbps, name, options) as (fabric, holder):
         tested = fabric if test is None else test(fabric)
@@ -409,7 +413,7 @@ def bring_up(
 def temporary_fabric(
     topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None
 ) -> Iterator[tuple[EmulatedFabric, NamespaceHolder]]:
-    """Give a fabric that nobody else finds and that ends with the `with`, unless its holder is told to keep it."""
+    """Yield a fabric that nobody else can find. It ends with the `with` block unless its holder is told to keep it."""
     options = options or LinkOptions()
     plan = plan_fabric(topology, link_mbps, name, options)
     with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
@@ -433,9 +437,9 @@ def fabrics() -> list[EmulatedFabric]:
 
 
 def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | None:
-    """Return the fabric of a topology that is up, by `name` where it is given; None if there is none.
+    """Return the running fabric of a topology, by `name` if given; None if there is none.
 
-    Raises InvalidInput if several are up and `name` does not say which, or if `name` is up with another topology, and
+    Raises InvalidInput if several are up and `name` is missing, or if `name` belongs to another topology, and
     Unavailable if its links have ended.
     """
     if name is not None:
@@ -489,9 +493,9 @@ def require_free(name: str) -> None:
 
 @contextlib.contextmanager
 def _only_one(name: str) -> Iterator[None]:
-    """Keep other commands of this user from making a fabric `name` meanwhile, and check that there is none.
+    """Check that there is no fabric `name`, and keep this user's other commands from creating it during the block.
 
-    The lock is an abstract socket: the kernel lets go of it when its owner ends.
+    The lock is an abstract socket: the kernel releases it when its owner ends.
     """
     with socket.socket(socket.AF_UNIX) as lock:
         try:

@@ -1,8 +1,8 @@
-"""The links of an emulated fabric as the kernels of its nodes see them: up or down, held to which rate, bytes carried.
+"""State of the links of an emulated fabric, as the kernels of its nodes report it: up or down, rate, bytes carried.
 
-`python -m chorale.runners.fabric.link_states` is the process that looks, since it takes to be in the networks of the
-nodes. It reads a line of JSON that says which links there are, and writes one after each look: for every link
-`[rate, bytes]`, the rate 0 for one that is down and null for one that nothing holds back. It ends when its input ends.
+`python -m chorale.runners.fabric.link_states` runs as a process, because it must enter the networks of the nodes. It
+reads a line of JSON with the links, and writes one line per look: `[rate, bytes]` for every link, with rate 0 for a
+link that is down and null for one without a limit. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KernelLinks:
     """
 
     def __init__(self, topology: Topology, fabric: EmulatedFabric, period_s: float = 0.25) -> None:
-        """Raises Unavailable where the process cannot start."""
+        """Raises Unavailable if the process cannot start."""
         plan = plan_fabric(topology, fabric.link_mbps, fabric.name)
         self.declared_bits_per_s: Mapping[Link, float] = {
             arc: float(rate)
@@ -110,7 +110,7 @@ class KernelLinks:
 
 
 class _Node:
-    """What is open in the network of the node where the process is; it stays there when the process moves on."""
+    """Sockets that were opened in one node's network; they stay in it when the process moves to the next node."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -135,7 +135,7 @@ class _Node:
         return self._limits.get(struct.unpack_from("i", fcntl.ioctl(self._socket, _SIOCGIFINDEX, request), 16)[0])
 
     def _qdiscs(self) -> Iterator[tuple[int, float]]:
-        """Yield the devices, by index, whose root discipline (tbf or netem) holds them back, with the rate."""
+        """Yield (device index, rate) for devices whose root queueing discipline (tbf or netem) limits the rate."""
         header = struct.pack("=IHHII", 16 + _TCMSG.size, _RTM_GETQDISC, _REQUEST_DUMP, 1, 0)
         self._netlink.send(header + _TCMSG.pack(0, 0, 0, 0, 0))
         while True:

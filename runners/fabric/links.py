@@ -1,4 +1,4 @@
-"""What links of a fabric are like besides the rate that all share: latency, loss, and links that differ."""
+"""Properties of a fabric's links besides the common rate: latency, loss, and links that differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OVERRIDE = re.compile(r"(\d+)-(\d+):(.+)")
 
 @dataclass(frozen=True, slots=True)
 class LinkOverride:
-    """What differs for the link from node `src` to node `dst`; None where nothing does."""
+    """Properties of the link from node `src` to node `dst` that differ; None for those that do not."""
 
     src: int
     dst: int
@@ -32,11 +32,11 @@ class LinkOverride:
         return self.src, self.dst
 
     def latency_or(self, default: Fraction) -> Fraction:
-        """Return its latency in microseconds, `default` if it has none of its own."""
+        """Return its latency in microseconds, or `default`."""
         return default if self.latency_us is None else self.latency_us
 
     def loss_or(self, default: Fraction) -> Fraction:
-        """Return the part of packets that it loses, `default` if it has none of its own."""
+        """Return the share of packets that it loses, or `default`."""
         return default if self.loss is None else self.loss
 
     def to_text(self) -> str:
@@ -78,7 +78,7 @@ class LinkOptions:
 
 
 def parse_override(text: str) -> LinkOverride:
-    """Read what differs for one link from text such as `0-1:mbps=10,latency-us=50,loss=0.01`."""
+    """Parse the properties of one link, such as `0-1:mbps=10,latency-us=50,loss=0.01`."""
     match = _OVERRIDE.fullmatch(text.strip())
     if match is None:
         raise InvalidInput("an override of a link must name it and what differs", repr(text), _SYNTAX)
@@ -103,7 +103,7 @@ def _require_range(name: str, value: Fraction | None, most: Fraction | int, unit
 
 WIRE_MTU_BYTES = 9000
 HEADER_BYTES = 52
-"""Of IP and TCP with time stamps, in every frame with data."""
+"""IP and TCP headers with time stamps, in every frame with data."""
 
 _LARGEST_PIECE_BYTES = 65_536
 _PIECE_S = Fraction(3, 1000)
@@ -115,26 +115,26 @@ _QUEUE_BYTES = (2**21, 2**24)  # first windows of many connections fit in; memor
 
 
 def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
-    """Return how much the kernel may hand to a wire at once: some milliseconds' worth, less at a switch.
+    """Return how many bytes the kernel may hand to a wire at a time: a few milliseconds of its rate, less at a switch.
 
-    A piece is delivered as a whole: large ones cost the least of processors, but whoever passes them on waits for all.
+    A piece is delivered as a whole. Large pieces need the least processor time, but each hop waits for the whole piece.
     """
     piece_s = _FORWARDED_PIECE_S if at_switch else _PIECE_S
     return min(max(int(bits_per_s * piece_s / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
 
 
 def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:
-    """Return how much a wire holds before it drops: two seconds' worth within bounds, and what is on its way."""
+    """Return how many bytes a wire queues before it drops packets: two seconds of its rate plus bytes in flight."""
     smallest, largest = _QUEUE_BYTES
     on_its_way = int(bits_per_s * latency_us / 8_000_000)
     return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest) + on_its_way
 
 
 def window_frames(bits_per_s: int, latency_us: Fraction, mtu_bytes: int) -> int:
-    """Return how many frames a connection may have on its way over a path of that rate and latency there and back.
+    """Return how many frames a connection may have in flight over a path with that rate and round-trip latency.
 
-    As few as keep it busy while threads wait for a processor: a sender that hands over more at once keeps others from
-    starting, and fills queues.
+    The number is just large enough to keep the path busy while threads wait for a processor. With more, one sender
+    delays the start of others and fills queues.
     """
     enough_bytes = bits_per_s * (_WINDOW_S + 2 * latency_us / 1_000_000) / 8
     return -(-max(int(enough_bytes), _SMALLEST_WINDOW_BYTES) // mtu_bytes)
@@ -148,12 +148,12 @@ def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """What exchanges of a fabric's ranks showed when it came up.
+    """Result of the test exchanges between a fabric's ranks when it came up.
 
-    efficiency:     of all links busy: the time that they need, headers counted, by the time that it took
+    efficiency:     with all links busy, the time needed at the nominal rate (headers included) over the measured time
     exchange_bytes: payload of the largest stream in that exchange
-    link_cores:     processors that the process of the links used meanwhile
-    cores:          those that the exchanging process used
+    link_cores:     processors that the process of the links used during it
+    cores:          processors that the exchanging process used
     """
 
     efficiency: float
@@ -164,10 +164,10 @@ class SelfTest:
 
 @dataclass(frozen=True, slots=True)
 class FabricLinks:
-    """How packets of a fabric are carried.
+    """How a fabric's packets are carried.
 
-    wire_pid:  the process that carries them
-    self_test: None if none was made
+    wire_pid:  process that carries them
+    self_test: None if the fabric was not tested
     """
 
     latency_us: str = "0"

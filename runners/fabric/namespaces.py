@@ -1,4 +1,4 @@
-"""Entering namespaces of Linux: those of a fabric, a node each."""
+"""Enter Linux namespaces: those of a fabric, with one network namespace per node."""
 
 from __future__ import annotations
 

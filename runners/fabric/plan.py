@@ -49,7 +49,7 @@ def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
 MAX_NODES = 256
 NODE_DEVICE = "node"
-"""The device that holds a rank's address; what a runtime must be told to use where it asks for an interface."""
+"""Device that holds a rank's address; give this name to runtimes that ask for an interface."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?")
 _FIRST_ADDRESS = ipaddress.IPv4Address("10.99.0.1")
@@ -61,12 +61,12 @@ _FASTEST_BITS_PER_S = 100_000_000_000
 class Cable:
     """A pair of connected devices between two neighbouring nodes.
 
-    All else is for the direction from the first node to the second, then for that back.
+    All other fields are (first node to second, second node to first).
 
-    bits_per_s: of parallel links together; 0 where the topology has no link that way, and only acknowledgements may
-                pass, at the rate of the other direction
-    latency_us: what a packet takes besides its bytes at the rate
-    loss:       the part of all packets that never comes out
+    bits_per_s: rate of parallel links together. If the topology has no link in a direction it is 0: only
+                acknowledgements pass there, at the rate of the other direction
+    latency_us: delay of a packet in addition to its bytes at the rate
+    loss:       share of packets that get lost
     """
 
     nodes: tuple[int, int]
@@ -82,11 +82,12 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """Everything that has to be set up for a fabric called `name`.
+    """Everything needed to set up the fabric `name`.
 
     Nodes are numbered as in the topology: ranks first, then switches.
-    cables: one per pair of neighbours, sorted.
-    routes: `routes[node][rank]` is the neighbour to which `node` hands what is for `rank` (itself: its own number).
+    cables: one per pair of neighbours, sorted
+    routes: `routes[node][rank]` is the neighbour to which `node` forwards packets for `rank` (its own number if it is
+            `rank`)
     """
 
     name: str
@@ -96,16 +97,16 @@ class FabricPlan:
 
     @property
     def bits_per_s(self) -> int:
-        """What all links carry together when all are busy."""
+        """Return the total rate of all links."""
         return sum(sum(cable.bits_per_s) for cable in self.cables)
 
 
 def plan_fabric(topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None) -> FabricPlan:
-    """Return the plan of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity.
+    """Plan the fabric of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity.
 
-    As on the local runner that is the rate of a link of bandwidth 1 where the unit is links, else of the fastest
-    link: GB/s fabrics become scale models with the right proportions. Raises InvalidInput for a network that is too
-    large, a rate out of reach, an override of a link that is not there, or a bad name. O(ranks * links).
+    As in the local runner, `link_mbps` is the rate of a link of bandwidth 1 if the unit is links, else of the fastest
+    link: networks in GB/s become scale models with the right proportions. Raises InvalidInput for a network that is too
+    large, a rate that is out of reach, properties of a link that does not exist, or a bad name. O(ranks * links).
     """
     require_name(name)
     if topology.node_count > MAX_NODES:
@@ -236,9 +237,9 @@ def namespaces_script(plan: FabricPlan) -> str:
 
 
 def nodes_script(plan: FabricPlan) -> str:
-    """Return a script for `sh` that sets up what is inside the namespaces: settings, devices, queues and routes.
+    """Return a script for `sh` that configures the namespaces: settings, devices, queues and routes.
 
-    The devices of all cables have to be there.
+    The devices of all cables must exist.
     """
     return "\n".join(["set -e", *_nodes(plan), ""])
 

@@ -20,8 +20,8 @@ from chorale.synth.topology.topology import Topology
 def busy_streams(plan: FabricPlan) -> list[Stream]:
     """Return (source, target) pairs of ranks, sorted.
 
-    Each rank sends to all neighbours it has a link to. Behind switches it sends to the rank half of the way round
-    all ranks, which is in another box where there are several, and half of the way round those at the same switch.
+    Each rank sends to all direct neighbours. If it is behind a switch, it sends to the rank half the number of ranks
+    further on (in another box if there are several) and half the number of ranks of the same switch further on.
     """
     found: set[Stream] = set()
     at_switch: dict[int, list[int]] = {}
@@ -92,17 +92,17 @@ class ExchangeTimes:
 
     @property
     def duration_s(self) -> float:
-        """From the first start to the last end."""
+        """Return the seconds from the first start to the last end."""
         starts, ends = zip(*self.spans_s.values(), strict=True)
         return float(max(ends) - min(starts))
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRun:
-    """What exchanges took.
+    """Cost of test exchanges.
 
     cores:      processors that the ranks used
-    link_cores: processors that the process of the links used meanwhile
+    link_cores: processors that the process of the links used during that time
     """
 
     times: Sequence[ExchangeTimes]
@@ -160,7 +160,7 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
 
 
 MIN_EFFICIENCY = 0.7
-"""Of all links busy; a rate that reaches less is refused."""
+"""Least efficiency with all links busy; a rate that stays below it is refused."""
 _LIMIT_S = 60
 _BUSY_S = Fraction(1, 4)
 _BUSY_BYTES = (2**12, 2**22)
@@ -171,11 +171,10 @@ _RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for
 def bring_up_tested(
     topology: Topology, link_mbps: Fraction, name: str, options: LinkOptions | None = None, *, force: bool = False
 ) -> EmulatedFabric:
-    """Bring up a fabric as `bring_up` does, test it, and return it with the result.
+    """Bring up a fabric as `bring_up` does, test it, and return it with the result. Takes a second or two.
 
-    Raises Unavailable if the test cannot be made, and InvalidInput, with a rate that should work, if all links together
-    reach less than `MIN_EFFICIENCY` (not where packets are lost on purpose). `force` keeps it whatever the test shows.
-    Takes a second or two.
+    Raises Unavailable if the test cannot run, and InvalidInput, with a rate that should work, if the efficiency is
+    below `MIN_EFFICIENCY` (unless packets are lost on purpose). `force` keeps the fabric whatever the result.
     """
     options = options or LinkOptions()
     plan = plan_fabric(topology, link_mbps, name, options)

@@ -1,4 +1,4 @@
-"""Gloo's own collectives through torch, on the data of a rank. Imported only where somebody asks for them."""
+"""Gloo's own collectives through torch, on the data of a rank. Imported only when they are requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program of the local runner's emulated network is built from, for runs and for wheels."""
+"""Sources of the local runner's emulated network, for runs and for wheels."""
 
 from __future__ import annotations
 

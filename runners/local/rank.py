@@ -32,10 +32,9 @@ MATRIX_SIDE = 128
 
 
 class ComputeLoad:
-    """Computes beside a collective on request, in a thread of its own.
+    """Computes in its own thread while a collective runs.
 
-    Products of whole numbers: no linear algebra library with threads of its own takes part, and the interpreter is
-    free while they are computed.
+    It multiplies integer matrices, which uses no threads of a linear algebra library and releases Python's lock.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,7 @@ class ComputeLoad:
 
     @property
     def is_busy(self) -> bool:
-        """Whether products that were asked for may not be computed yet."""
+        """Return whether requested products may still be unfinished."""
         return self._thread is not None
 
     def start(self, matrix_products: int) -> None:
@@ -69,13 +68,13 @@ class ComputeLoad:
 
 
 class LocalRank(SocketRank[RankParts]):
-    """One rank of the local runner. Commands besides those of every rank:
+    """One rank of the local runner. Commands in addition to those of every rank:
 
-    listen   where other ranks reach this one, if they do directly        -> listening, at which address
-    gloo     where the ranks meet for Gloo's collectives                  -> joined
-    load     the rank's part of every program, and where the others are   -> loaded
+        listen   where other ranks can reach this one directly           -> listening, with the address
+        gloo     where the ranks meet for Gloo's collectives             -> joined
+        load     the rank's part of every program, and all addresses     -> loaded
 
-    `prepare` also says what to compute beside the run, whose end is that of both.
+    `prepare` also gives the computation to do during the run; the run ends when both have ended.
     """
 
     def __init__(self, control: FramedSocket, engine: Engine, plans: RankPlans, rank: int, ranks: int) -> None:
@@ -123,7 +122,7 @@ def _wait_until(at_s: float) -> None:
 
 
 NETWORK = -1
-"""Who has died, where it is no rank."""
+"""Stands for the network process, if that and no rank has died."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29

@@ -46,14 +46,14 @@ from chorale.synth.topology.topology import Topology
 
 
 def network_program() -> Path:
-    """Return the program of the network, built first where that was not done before. Unavailable without a compiler."""
+    """Return the path of the network's program; build it first if necessary. Raises Unavailable without a compiler."""
     return build_native(network_target())
 
 
 class NetworkControl:
-    """The runner's end of the control socket; the network ends when it is closed.
+    """The runner's end of the network's control socket. Closing it ends the network.
 
-    Raises RunStopped where the network has ended or `deadline` (of `time.monotonic()`) passes.
+    Raises RunStopped if the network has ended or `deadline` (of `time.monotonic()`) passes.
     """
 
     def __init__(self, stream: socket.socket, topology: Topology) -> None:
@@ -109,10 +109,10 @@ class NetworkControl:
 
 
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
-    """Return the pace of every link.
+    """Return the seconds per byte of every link.
 
-    `link_mbps` is the rate of a link of bandwidth 1 where the unit is links, else of the fastest link: GB/s
-    fabrics run as scale models with the right proportions.
+    `link_mbps` is the rate of a link of bandwidth 1 if the unit is links, else of the fastest link: networks in GB/s
+    run as scale models with the right proportions.
     """
     full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
     table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
@@ -126,18 +126,18 @@ _SETTLE_S = 0.2  # for who was killed to be told from who complains of it
 
 @cache
 def native_code() -> tuple[Path, Path]:
-    """Return the engine and the network, built where that was not done before, which takes a minute or less.
+    """Return the paths of the engine and the network; build them first if necessary (up to a minute).
 
-    Unavailable without a compiler.
+    Raises Unavailable without a compiler.
     """
     return engine_library(), network_program()
 
 
 class LocalRanks(SocketRanks):
-    """One launcher and one process per rank of `topology`, alive until `close` or this process ends.
+    """One launcher and one process per rank of `topology`, until `close` or the end of this process.
 
-    There is a process for the network too, unless `placement` has the ranks reach one another without.
-    uses_gloo: whether `load` may be asked for collectives of Gloo
+    There is also a process for the network, unless `placement` lets ranks reach one another without it.
+    uses_gloo: whether `load` may ask for Gloo's collectives
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class LocalRanks(SocketRanks):
     ) -> None:
         """Give every rank its part of each of `programs` and then of `library`, and links their pace.
 
-        link_mbps: None where the network is not emulated
+        link_mbps: None if the network is not emulated
         """
         self._programs = list(programs)
         if link_mbps is not None:
@@ -244,7 +244,7 @@ class LocalRanks(SocketRanks):
             self.request(meeting, deadline, "the ranks met for Gloo")
 
     def _stuck(self, rank: int, answer: Message) -> list[StuckInstruction]:
-        """Return where the blocks of a rank are stuck, with the names of the instructions."""
+        """Return the stuck blocks of a rank, with the names of their instructions."""
         if not answer["blocks"]:
             return []
         program = self._programs[answer["program"]]
@@ -297,10 +297,10 @@ PLACES = (EMULATED, FABRIC, LOOPBACK)
 class RankLocations:
     """Where ranks run.
 
-    listen:     where the engine of each rank listens; empty where all meet in an emulated network
-    namespaces: files of the namespaces that each rank enters, the user's first; empty for those that are there
-    interface:  the network device by which libraries reach other ranks
-    facts:      what the environment of a measurement says about it
+    listen:     address at which the engine of each rank listens; empty if all connect through an emulated network
+    namespaces: files of the namespaces that each rank enters, the user's first; empty to stay in the current ones
+    interface:  network device by which libraries reach other ranks
+    facts:      description for the environment of a measurement
     """
 
     listen: tuple[str, ...] = ()
@@ -310,9 +310,9 @@ class RankLocations:
 
 
 def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
-    """Return where the ranks of `topology` run, by a name of PLACES.
+    """Return where the ranks of `topology` run, given a name in PLACES.
 
-    InvalidInput for another name or an ambiguous fabric; Unavailable if there is no such fabric.
+    Raises InvalidInput for another name or an ambiguous fabric, and Unavailable if there is no such fabric.
     """
     if where not in PLACES:
         raise unknown_name("place to run", where, PLACES)

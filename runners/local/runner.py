@@ -53,7 +53,9 @@ MIN_EFFICIENCY = 0.9
 RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))
 FIRST_RATE_MBPS = 10
 KEPT_S, KEPT_BUSY_S = 30 * 86_400.0, 600.0
-"""How long a measured rate is used; the latter if more than `BUSY_SHARE` of the processors were wanted by others."""
+"""How long a measured rate stays valid; the second value applies if other processes wanted more than `BUSY_SHARE` of
+the processors.
+"""
 BUSY_SHARE = 0.5
 
 _BUSY_S = 0.1
@@ -94,7 +96,7 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
 
 
 def _is_fresh(cached: Mapping[str, float], unix_s: float) -> bool:
-    """Return whether a rate can be used that was measured earlier; those of earlier versions do not say when."""
+    """Return whether an earlier measured rate is still valid. Rates without a time, from earlier versions, are not."""
     is_busy = cached.get("load", math.inf) > BUSY_SHARE * (os.cpu_count() or 1)
     return 0 <= unix_s - cached.get("unix_s", -math.inf) < (KEPT_BUSY_S if is_busy else KEPT_S)
 
@@ -154,8 +156,8 @@ def _climb(probe: _Probe) -> LinkRate:
 def _lock_step(topology: Topology, messages: int) -> Program:
     """Return a program in which every link carries `messages` messages that the receiver adds up.
 
-    As in the steps of a collective, a rank sends on because something came in: message m leaves when message
-    m - 1 of a link into the rank has arrived. So the efficiency counts the time to react as well as the bytes.
+    As in the steps of a collective, a rank sends because it has received something: message m leaves when message
+    m - 1 has arrived on a link into the rank. So the efficiency includes reaction times as well as bytes.
     """
     links, parallel = topology.links, topology.links.parallel_index().tolist()
     incoming: list[list[ThreadBlock]] = [[] for _ in range(topology.compute_count)]
@@ -188,10 +190,10 @@ _PLANS_SHARE_MEMORY = (
 _TOO_FAST = "this machine does not keep up with the links: times say more about it than the network"
 
 LIBRARY_ALGORITHMS = ("gloo",)
-"""What torch brings along, where it is installed."""
+"""Library algorithms that torch provides, if it is installed."""
 
 TORCH_LIMIT_S = 60.0
-"""How long ranks with torch may take to start, which is besides the time limit of a request."""
+"""Time that ranks with torch may need to start, in addition to the time limit of a request."""
 
 
 def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
@@ -212,19 +214,22 @@ def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
 
 
 class LocalRunner(LiveRunner[LocalRanks]):
-    """Implements `Runner` with one process per rank and one for all links of the network.
+    """Implements `Runner` with one process per rank and one process for all links of the network.
 
-    link_mbps: rate of a link of bandwidth 1 (of the fastest link on GB/s and Gbit/s fabrics) in 10^6 bit/s;
-               None takes the rate that a probe finds this machine to carry for that many links.
-    home:      folder where the probe's findings are kept; None means $CHORALE_HOME or ./chorale-data.
-    probe:     whether to find out if the machine carries a `link_mbps` that was given.
+    link_mbps: rate of a link of bandwidth 1 (of the fastest link in GB/s and Gbit/s networks) in 10^6 bit/s; None for
+    the
+               rate that this machine can carry for that many links, which a probe measures
+    home:      folder for the results of probes; None means $CHORALE_HOME or ./chorale-data
+    probe:     whether to check that the machine can carry the given `link_mbps`
 
-    where:  `emulated`, `fabric` or `loopback`. On a fabric the ranks are in its namespaces, and links have its rate;
-            loopback is shared memory: this machine is measured, not a network. None: loopback for requests with plans
-            of MSCCL++, which need memory that ranks share, else emulated.
-    fabric: name of the fabric; needed only where several have the topology
+    where:  `emulated`, `fabric` or `loopback`. On a fabric, ranks run in its namespaces and links have its rate;
+    loopback
+            is shared memory and measures this machine, not a network. None: loopback for requests with plans of
+            MSCCL++,
+            which need memory that ranks share, else emulated.
+    fabric: name of the fabric; needed only if several have the topology
 
-    Where the network is not emulated, Gloo's own collectives can be measured beside, if torch is installed.
+    If the network is not emulated and torch is installed, Gloo's own collectives can be measured too.
     """
 
     name = "local"

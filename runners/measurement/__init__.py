@@ -1,1 +1,1 @@
-"""How runs are measured, whatever runs them: when there are enough repetitions, and what their times say."""
+"""How runs are measured by any runner: when repetitions suffice, and what their times show."""

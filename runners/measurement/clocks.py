@@ -56,17 +56,17 @@ class ClockOffset:
 
 
 SAME_CLOCK = ClockOffset(0.0, 0.0, 0.0, 0.0)
-"""Between processes that read one clock."""
+"""Offset between processes that read the same clock."""
 
 
 def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -> ClockOffset:
-    """Return the offset in the middle of the quickest of `samples`. O(samples).
+    """Return the clock offset in the middle of its tightest bounds. O(samples).
 
-    A question cannot arrive before it was asked, nor an answer return before it was given: so every sample says
-    answered - returned <= offset <= received - asked, widened by what the clocks may drift until the time in
-    question. The largest lower and the smallest upper bound come from the shortest way in each direction, where the
-    minimum-delay filter of NTP (RFC 5905, section 10) takes one sample for both. Nothing is assumed about delays,
-    not even that they are alike in both directions. CheckFailed where no offset fits: a clock was set, or runs away.
+    A question cannot arrive before it was asked, nor an answer return before it was given. So every sample shows
+    answered - returned <= offset <= received - asked, widened by the possible drift of the clocks until the time in
+    question. The largest lower and the smallest upper bound come from the fastest message in each direction; the
+    minimum-delay filter of NTP (RFC 5905, section 10) takes one sample for both. Delays may differ between directions.
+    Raises CheckFailed if no offset satisfies all bounds: a clock was set or runs away.
     """
     if not samples:
         raise InvalidInput("an offset needs samples of the clocks", "none", "ask the other clock at least once")
@@ -110,5 +110,5 @@ def clock_identity() -> str:
 
 
 def same_clocks(identities: Sequence[str]) -> dict[int, ClockOffset]:
-    """Return the offsets that need no messages: of ranks whose clock is that of rank 0."""
+    """Return the offsets that need no messages: of the ranks that read the same clock as rank 0."""
     return {rank: SAME_CLOCK for rank, identity in enumerate(identities) if identity == identities[0]}

@@ -1,4 +1,4 @@
-"""Where the time of an execution went: the chain of instructions that decided when the last rank was done."""
+"""Find where the time of an execution went: the chain of instructions that determined the end of the last rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chorale.synth.programs.program import Program
 
 
 class Cause(StrEnum):
-    """What time on the critical path was spent on."""
+    """How time on the critical path was spent."""
 
     START = "start skew"  # the rank began late
     LINK = "link"  # bytes were on their way
@@ -21,7 +21,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """A stretch of the critical path: `rank` (and `peer`, the sender, where bytes came from there) at its cause."""
+    """A segment of the critical path: `rank`, what it did, and `peer`, the sender, if it received."""
 
     cause: Cause
     rank: int
@@ -42,9 +42,9 @@ _Key = tuple[int, int, int, int, int]  # rank, block, step, part, piece
 class CriticalPath:
     """The chain of instructions that ended last, back to the common start; O(instructions) to build.
 
-    A step that received is traced to its sender if the message was still on its way for at least half of its time
-    when the step was ready for it; any other step to whichever ended last of the step before it in its block and those
-    that it waits for. So it says where time went in this execution, not what the time would be without it.
+    A receiving step leads to its sender if the message was still travelling for at least half of the step's time after
+    the step was ready. Any other step leads to the last to end among its waits and the step before it in its block. The
+    path shows where time went in this execution, not how long it would take if a step were faster.
     """
 
     def __init__(self, program: Program, trace: ExecutionTrace) -> None:
@@ -58,7 +58,7 @@ class CriticalPath:
         self._senders = dict(self._match_messages())
 
     def segments(self) -> tuple[PathSegment, ...]:
-        """Return the path from the common start to the last end, in order; empty where nothing was traced."""
+        """Return the path from the common start to the last end, in order; empty without a trace."""
         path: list[PathSegment] = []
         key = max(self._spans, key=lambda one: self._spans[one].end_s, default=None)
         until_s = 0.0 if key is None else self._spans[key].end_s
@@ -125,7 +125,7 @@ class CriticalPath:
         return piece
 
     def _match_messages(self) -> Iterator[tuple[_Key, _Key]]:
-        """Yield (receiving step, sending step) of every message: those of a connection arrive in order."""
+        """Yield (receiving step, sending step) of every message; messages of a connection arrive in order."""
         sent: dict[tuple[int, int, int], list[_Key]] = {}
         received: dict[tuple[int, int, int], list[_Key]] = {}
         for key in sorted(self._spans, key=lambda one: (one[0], one[1], one[3], one[2], one[4])):

@@ -32,15 +32,15 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 MOST_EFFICIENCY = 1.01
-"""Of a measurement that is believed: clocks of different processes are compared."""
+"""Highest credible efficiency of a measurement; above 1 because clocks of different processes are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLimit:
-    """The seconds that a collective takes for each byte of its vector at least, whatever its schedule.
+    """Least seconds per byte of the vector that any schedule of a collective needs.
 
-    From a proven bound of the bandwidth that all links together have, with switches that add and multicast where the
-    network has such; latencies and headers come on top of it.
+    Derived from a proven bound for the links, including switches that add and multicast if the network has them;
+    latencies and headers come on top.
     """
 
     seconds_per_byte: float
@@ -54,9 +54,9 @@ class LinkLimit:
 
 
 def link_limit(topology: Topology, collective: Collective, environment: Mapping[str, Any]) -> LinkLimit | None:
-    """Return the limit for what ran in `environment`.
+    """Return the limit for programs that ran in `environment`.
 
-    None where the rate of the links is not known, and for collectives of one's own, which have no bound.
+    None if the rate of the links is unknown, and for custom collectives, which have no bound.
     """
     network = None if collective.custom else model_of_run(topology, environment.get("link_mbps"))
     return None if network is None else _limit(topology, collective, network)
@@ -69,7 +69,7 @@ def _limit(topology: Topology, collective: Collective, network: NetworkModel) ->
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
-    """Return links of that rate: of bandwidth 1, on fabrics in GB/s of the fastest; None where it is not known."""
+    """Return the model of links with that rate (of bandwidth 1, or of the fastest in GB/s); None if it is unknown."""
     if not isinstance(link_mbps, (int, float, Fraction, str)):
         return None
     rate_gbps = Fraction(str(link_mbps)) / 1000
@@ -80,7 +80,7 @@ def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
 
 
 def believable(request: RunRequest, outcome: Outcome) -> Outcome:
-    """Return `outcome`, or a failure where a median is below what the links allow."""
+    """Return `outcome`, or a failure if a median is below what the links allow."""
     if isinstance(outcome, RunFailure) or not request.programs:
         return outcome
     collective = collective_of_ranks(next(iter(request.programs.values())))
@@ -102,7 +102,7 @@ def _too_fast(measurement: Measurement, limit: LinkLimit) -> str | None:
 
 
 def measure_on(config: RunnerConfig, home: Path, request: RunRequest) -> Measurement:
-    """Return what `request` comes to on a runner that is there for it alone; CheckFailed where nothing was measured."""
+    """Measure `request` on a new runner that serves only this request. Raises CheckFailed if nothing was measured."""
     with closing(config.create(home)) as running:
         outcome = running.submit(request)
     if isinstance(outcome, RunFailure):
@@ -130,9 +130,9 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Half the width of an interval over its middle: what was to be reached, and what was.
+    """Half-width of an interval relative to its middle: the goal and the value reached.
 
-    reached: None where there are too few samples for an interval
+    reached: None if there are too few samples for an interval
     """
 
     goal: float
@@ -147,8 +147,8 @@ class Precision:
 class AdaptiveMeasurement:
     """A measurement, and why it ended at each of its sizes.
 
-    per_launch: repetitions of each launch where launches count once; 1 where every repetition counts
-    precisions: of each size; none where no precision was to be reached
+    per_launch: repetitions of each launch if a launch counts as one sample; 1 if every repetition counts
+    precisions: one per size; empty without a goal
     """
 
     measurement: Measurement
@@ -166,15 +166,17 @@ def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | R
 
 
 def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Clock) -> AdaptiveMeasurement | RunFailure:
-    """Measure the programs of `request` side by side until every ratio to the reference is precise or a budget ends.
+    """Measure the programs of `request` together until every ratio to the reference is precise or a budget is used up.
 
-    The first request has `request.repeats` repetitions, but enough for an interval; the next ones have only the sizes
-    that need more, as many times as their intervals call for, at most as many as there are already. Every request
-    warms up, orders the programs anew and has `request.timeout_s` for itself. One that fails is the answer: a program
-    that goes wrong now and then has no time. Where launches count once (`Goal.launches`), every request has the same
-    few repetitions, and the interval is of the launches' medians. The times of a size stay in the order in which they
-    were measured.
-    InvalidInput for a reference that is not measured.
+    The first request has `request.repeats` repetitions, or more if an interval needs them. Later requests contain only
+    the
+    sizes that need more, with as many repetitions as their intervals suggest, at most as many as there are already.
+    Every
+    request warms up, shuffles the programs and has its own time limit `request.timeout_s`. If one fails, its failure is
+    the result: a program that fails now and then has no time. If launches count once (`Goal.launches`), every request
+    has
+    the same few repetitions, and the interval is that of the launches' medians. Times stay in the order of measurement.
+    Raises InvalidInput for a reference that is not measured.
     """
     names = (*request.programs, *map(library_result, request.library))
     if goal.reference is not None and goal.reference not in names:
@@ -230,10 +232,11 @@ class _Collected:
         self._stops |= {number: StopReason.PRECISE for number in self._open if self._width(number) <= 1}
 
     def next_repeats(self, affordable: float) -> int:
-        """Return how many repetitions the next request has, at most `affordable`; 0 closes all sizes.
+        """Return the number of repetitions of the next request, at most `affordable`; 0 ends all sizes.
 
-        The width of an interval shrinks with the square root of the samples, so that says how many more the size
-        that needs least calls for. Half as many as there are is the least that is worth a request of its own.
+        The width of an interval shrinks with the square root of the samples; the size that needs the fewest more
+        decides.
+        A request gets at least half as many repetitions as there are already.
         """
         if not self._open:
             return 0

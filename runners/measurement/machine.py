@@ -41,9 +41,9 @@ def runtime_folder() -> Path:
 
 
 def temporary_folder(max_path_bytes: int = 4096) -> Path:
-    """Return this user's folder for short-lived files on a disk, made if it is missing.
+    """Return this user's folder on a disk for short-lived files; create it if necessary.
 
-    Its path has at most `max_path_bytes`, as sockets may lie below it: the system takes 107 bytes for them.
+    Its path has at most `max_path_bytes`, because sockets may be created in it, whose paths are limited to 107 bytes.
     """
     name = f"chorale-{os.geteuid()}"
     parents = dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp"))  # noqa: S108 - owner and mode are checked
@@ -120,12 +120,12 @@ def environment_id(facts: Facts) -> str:
 
 
 def load_average() -> float | None:
-    """Return how many processes wanted a core during the last minute, None where the system does not say."""
+    """Return the average number of processes that wanted a core during the last minute, None if it is unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def _line(path: Path) -> str | None:
-    """Return the first line of a file of the system, None where it is not there or may not be read."""
+    """Return the first line of a system file, None if it is missing or not readable."""
     try:
         return path.read_text().partition("\n")[0]
     except OSError:
@@ -133,7 +133,7 @@ def _line(path: Path) -> str | None:
 
 
 OTHERS_PATIENCE_S = 30.0
-"""How long measurements of other users are waited for, once: a file remembers that it was in vain."""
+"""How long to wait, once, for measurements of other users: a file remembers that waiting was in vain."""
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system's, of which only the lock is used
 _POLL_S = 0.05
@@ -151,11 +151,12 @@ def everybodys_lock() -> Path:
 
 @contextmanager
 def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_PATIENCE_S) -> Iterator[None]:
-    """Hold the lock `path` of this user, and that of all users of this machine, during the block.
+    """Hold this user's lock `path` and the lock of all users of this machine during the block.
 
-    Raises Unavailable if this user holds it elsewhere for `patience_s`. Other users cannot be trusted to let go: after
-    `others_patience_s` the block begins beside them, with a warning, and no process of this user waits for them again
-    until their lock was free once.
+    Raises Unavailable if this user holds it elsewhere for `patience_s`. Other users cannot be trusted to release it:
+    after
+    `others_patience_s` the block starts anyway, with a warning, and no process of this user waits for them again until
+    their lock has been free once.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("a measurement needs the machine for itself", f"{path} is locked", way_out)
@@ -209,7 +210,7 @@ _log = logging.getLogger("chorale.probe")
 
 
 def read_probe_cache(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what is kept in `path`, nothing if that cannot be read."""
+    """Return the cached results in `path`; empty if they cannot be read."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -218,7 +219,7 @@ def read_probe_cache(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_probe_cache(path: Path, cache: Mapping[str, Mapping[str, Any]]) -> None:
-    """Keep `cache` in `path`; where that is not possible the next probe measures again."""
+    """Store `cache` in `path`. If that fails, the next probe measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:

@@ -1,4 +1,4 @@
-"""How precise a measurement must be, its budget, and distribution-free confidence intervals for medians."""
+"""Required precision of a measurement, its budget, and distribution-free confidence intervals for medians."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """precision:   the half-width that the interval of a ratio may have, relative to the ratio: 0.02 is +-2 %
-    reference:   name of the result that the others are compared with; None: their own medians must be precise
-    max_repeats: measured repetitions of each program and size at most
-    max_seconds: no request is begun that would probably end later than this after the first one began
-    launches:    above 1 each request is a launch with a mode of its own: it counts once; so many at least
+    """When a measurement may end.
+
+    precision:   allowed half-width of the interval of a ratio, relative to the ratio: 0.02 means +-2 %
+    reference:   name of the result to compare with; None requires precise medians instead of ratios
+    max_repeats: most measured repetitions of each program and size
+    max_seconds: no request starts that would probably end later than this after the start of the first
+    launches:    if above 1, every request is a separate launch that counts as one sample; at least this many are made
     """
 
     precision: float
@@ -49,7 +51,7 @@ def parse_precision(text: str) -> float:
 
 
 def parse_budget(text: str) -> tuple[int, float]:
-    """Return repetitions and seconds of `200`, `90s` or `200,90s`; what is not named has its default."""
+    """Parse a budget such as `200`, `90s` or `200,90s` into repetitions and seconds; missing parts get defaults."""
     repeats, seconds = MAX_REPEATS, MAX_SECONDS
     for part in text.split(","):
         match = re.fullmatch(rf"({_NUMBER})\s*(s?)", part.strip())
@@ -63,12 +65,12 @@ def parse_budget(text: str) -> tuple[int, float]:
 
 
 MIN_SAMPLES = 6
-"""The fewest samples whose smallest and largest enclose the median with 95 % confidence: 1 - 2 / 2^6."""
+"""Fewest samples whose smallest and largest enclose the median with 95 % confidence: 1 - 2 / 2^6."""
 
 
 @dataclass(frozen=True, slots=True)
 class MedianInterval:
-    """A sample median, and bounds that enclose the median of all such samples with probability `confidence` or more."""
+    """A sample median, and bounds that enclose the true median with probability `confidence` or more."""
 
     median: float
     low: float
@@ -98,10 +100,11 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
 
 @lru_cache(maxsize=256)
 def samples_below(count: int, confidence: float) -> int:
-    """Return how many of `count` sorted samples may lie outside at each end of the interval of their median.
+    """Return how many of `count` sorted samples may lie outside the interval of their median at each end.
 
-    That is the largest k for which a fair coin shows at most k heads in `count` throws with at most half of
-    1 - `confidence`, and one less: Conover, Practical Nonparametric Statistics (1999), 3.2. Counted in whole numbers.
+    This is one less than the largest k such that a fair coin shows at most k heads in `count` throws with probability
+    at
+    most (1 - `confidence`) / 2: Conover, Practical Nonparametric Statistics (1999), 3.2. Computed in integers.
     """
     limit = Fraction((1 - confidence) / 2) * 2**count
     throws, heads = 1, 0  # ways to have at most `heads` heads
@@ -121,10 +124,10 @@ def launch_medians(values: Sequence[float], per_launch: int) -> list[float]:
 def ratio_interval(
     times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE, per_launch: int = 1
 ) -> MedianInterval:
-    """Return the interval of time over reference time, from repetitions that ran side by side.
+    """Return the interval of the ratio time / reference time from repetitions that ran side by side.
 
-    The n-th times of both belong together: what slows the machine slows both, and their ratio stays. CheckFailed
-    where a reference takes no time. Repetitions of one launch, `per_launch` of them, share its mode and count once.
+    The n-th times of both belong together: what slows the machine slows both, and their ratio stays. Raises CheckFailed
+    if a reference time is 0. The `per_launch` repetitions of one launch count as one sample.
     """
     if min(reference_s) <= 0:
         raise CheckFailed("a reference must take time", f"{min(reference_s)} s", "choose another reference")
@@ -139,12 +142,13 @@ TOLERATED_CHANGE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The trend of the times of one program over the repetitions of a run.
+    """Trend of a program's times over the repetitions of a run.
 
-    relative_change: from the first repetition to the last, as a share of the median: the median of all pairwise slopes
-                     (Theil and Sen), which outliers do not bend
-    p_value:         how probable such an order of the times is without any trend (Kendall's tau); 1 where fewer than
-                     three times or equal times say nothing
+    relative_change: from the first to the last repetition, relative to the median; from the median of all pairwise
+    slopes
+                     (Theil and Sen), which is robust against outliers
+    p_value:         probability of such an order without any trend (Kendall's tau); 1 for fewer than three or equal
+    times
     """
 
     relative_change: float
@@ -152,7 +156,7 @@ class Drift:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether the change is larger than tolerated and not chance."""
+        """Return whether the change is significant and larger than tolerated."""
         return abs(self.relative_change) > TOLERATED_CHANGE and self.p_value < SIGNIFICANCE
 
 
@@ -173,7 +177,7 @@ FENCE = 3.0
 
 
 def find_outliers(times_s: Sequence[float]) -> tuple[int, ...]:
-    """Return the repetitions, counted from 0, whose times are far out of line with the others."""
+    """Return the indices (from 0) of repetitions whose times differ far from the others."""
     first, third = np.percentile(times_s, [25, 75])
     reach = FENCE * (third - first)
     return tuple(n for n, time in enumerate(times_s) if not first - reach <= time <= third + reach)
@@ -222,10 +226,12 @@ def analyse(
     confidence: float = CONFIDENCE,
     per_launch: int = 1,
 ) -> tuple[SizeAnalysis, ...]:
-    """Return what `measurement` says about the result `name` at each size, in the order of the request.
+    """Analyse the result `name` of `measurement` at each size, in the order of the request.
 
-    `reference` is the name of the result that it is compared with. CheckFailed where a reference takes no time.
-    per_launch: repetitions of each launch where these count once.
+    reference:  name of the result to compare with
+    per_launch: repetitions of each launch if a launch counts as one sample
+
+    Raises CheckFailed if a reference time is 0.
     """
     own = measurement.results[name]
     if reference is None:

@@ -15,10 +15,10 @@ _MIN_CHARACTERS = 16
 
 
 def why_foreign(path: Path) -> str | None:
-    """Return why somebody else may have made what is at `path`; None where only this user or root can change it.
+    """Return why somebody else may have written `path`; None if only this user or root can change it.
 
-    As ssh sees it: the owner, then the bits of the mode that let others write. Those of the group are allowed where the
-    group has the number of this user: systems that give each user a group of that number let it write by default.
+    Same rules as ssh: the owner, then write permission of others. Write permission of the group is allowed if the group
+    has this user's number, because systems with such private groups grant it by default.
     """
     status = path.stat()
     user = os.geteuid()
@@ -38,9 +38,9 @@ def _user_name(user: int) -> str:
 
 
 def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """Write `content` to a new file of mode 0600, then put it at `path`: whole, or not at all.
+    """Write `content` to a new file of mode 0600 and move it to `path`: completely or not at all.
 
-    replace: whether it may take the place of a file; FileExistsError where it may not and there is one
+    replace: whether an existing file may be replaced; if not, FileExistsError is raised
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:

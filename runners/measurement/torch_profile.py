@@ -1,4 +1,4 @@
-"""Record the profile of a model from PyTorch, where it is installed: the one file that knows PyTorch."""
+"""Record the profile of a PyTorch model. Only this file imports PyTorch for that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WARM_UP, REPEATS = 3, 10
 
 
 def require_torch() -> Any:
-    """Return PyTorch; Unavailable where it is not installed."""
+    """Return the module torch. Raises Unavailable if it is not installed."""
     try:
         return importlib.import_module("torch")
     except ImportError:
@@ -23,9 +23,9 @@ def require_torch() -> Any:
 
 
 def load_model(where: str) -> tuple[Any, Any]:
-    """Return what the function `where` (MODULE:FUNCTION) returns: a model and the batch that one rank gives it.
+    """Call the function `where` (MODULE:FUNCTION), which returns a model and the batch of one rank.
 
-    The module is looked for in the current folder too. Raises InvalidInput unless it is found and returns a pair.
+    The current folder is searched too. Raises InvalidInput if the function is missing or does not return a pair.
     """
     module_name, separator, function_name = where.partition(":")
     rule = "a model must be given as MODULE:FUNCTION, a function that returns (model, batch)"
@@ -43,16 +43,18 @@ def load_model(where: str) -> tuple[Any, Any]:
 
 
 def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callable[[], float]) -> Mapping[str, Any]:
-    """Return a document in the format of docs/guide/training.md: median times of the leaves of `model`, in order.
+    """Return a profile in the format of docs/guide/training.md: median times of the leaves of `model`, in order.
 
-    model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the samples) and returns a tensor,
-           whose sum is what goes backward
-    torch: PyTorch itself
-    clock: seconds
+    model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the samples) and returns a tensor;
+    the
+           backward pass starts from its sum
+    torch: the module torch
+    clock: returns seconds
 
-    A leaf's time is from its begin to the begin of the next leaf, so functions between leaves count with the one
-    before them and nothing is lost; the device is waited for at each begin. A leaf that is called several times is
-    one layer with all its calls; parameters that leaves share count once.
+    The time of a leaf lasts until the next leaf begins, so functions between leaves count for the leaf before them and
+    nothing is lost; the device is synchronized at each beginning. A leaf that is called several times is one layer with
+    all
+    its calls; parameters that leaves share count once.
     """
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)
@@ -129,7 +131,7 @@ class _Recorder:
         return str(self._torch.cuda.get_device_name()) if kind == "cuda" else kind
 
     def _begin(self, leaf: tuple[str, str] | None) -> None:
-        """Stop the clock of whichever leaf it runs for, and start that of `leaf`."""
+        """Stop the clock of the current leaf and start that of `leaf`."""
         if self._torch.cuda.is_available():
             self._torch.cuda.synchronize()
         now = self._clock()
