@@ -93,7 +93,7 @@ class ConnectionPaths:
         self._hops_from: dict[int, list[int]] = {}
 
     def path(self, connection: Connection) -> tuple[int, ...] | None:
-        """Return the link ids of `connection`'s path in travel order, None if there is no path. O(L) once per source."""
+        """Return the link ids of `connection`'s path in order, None if there is no path. O(L) once per source."""
         hops = self._hops(connection.src)
         if hops[connection.dst] < 0:
             return None

@@ -1,7 +1,7 @@
-"""The algorithms that MPI has built in for each collective, one by one.
+"""The algorithms that MPI implements for each collective, one by one.
 
 `library:mpi` is MPI's call, which chooses by itself; `library:mpi:ring` is the call with one algorithm for all sizes.
-Which there are, MPI itself says: `python -m chorale.runners.mpi.algorithms` writes {collective: [names]} as JSON.
+MPI itself lists them: `python -m chorale.runners.mpi.algorithms` writes {collective: [names]} as JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME_BYTES, _TEXT_BYTES = 256, 16384
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One that has a whole number. choices: names of its values, where it has such."""
+    """A control variable of MPI with an integer value. choices: names of its values, if they have names"""
 
     number: int
     name: str
@@ -38,7 +38,7 @@ class ToolInterface:
     """The variables of this process. Calls are cheap, but for `find`."""
 
     def __init__(self) -> None:
-        """Raises Unavailable where MPI has no such interface."""
+        """Raises Unavailable if MPI has no such interface."""
         from mpi4py import MPI  # noqa: PLC0415 - it loads MPI, which the process of the runner does without
 
         self._mpi = ctypes.CDLL(MPI.__file__)  # its functions are those of the MPI that it is linked with
@@ -113,7 +113,7 @@ if TYPE_CHECKING:  # it loads MPI, which the process of the runner does without
     from mpi4py import MPI
 
 PREFIX = "mpi:"
-"""Of the names that runners and campaigns have for these."""
+"""Prefix of these algorithms' names in runners and campaigns."""
 
 _LIMIT_S = 30.0
 _CALLS = {
@@ -129,7 +129,7 @@ _OTHERS = ("auto", "ignore", "ccl", "two_proc", "smp", "pairwise_sendrecv_replac
 place."""
 
 _HIGHEST_PRIORITY = 90
-"""Above Open MPI's other components, which have no such choice."""
+"""Priority above Open MPI's other components, which offer no choice of algorithm."""
 
 
 @cache
@@ -153,7 +153,7 @@ def _environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ForcedAlgorithm:
-    """One algorithm for the calls on `communicator` that are made inside of `forced()`."""
+    """One algorithm for the calls on `communicator` inside `forced()`."""
 
     communicator: MPI.Comm
     _tools: ToolInterface
@@ -165,7 +165,7 @@ class ForcedAlgorithm:
 
 
 class MpiAlgorithms:
-    """Those of the MPI that this process has loaded."""
+    """The algorithms of the MPI that this process has loaded."""
 
     def __init__(self, tools: ToolInterface) -> None:
         self._tools = tools
@@ -176,9 +176,9 @@ class MpiAlgorithms:
         return () if variable is None else tuple(name for name in variable.choices if name not in _OTHERS)
 
     def force(self, communicator: MPI.Comm, collective: CollectiveName, name: str) -> ForcedAlgorithm:
-        """Return the algorithm `name` for calls among the ranks of `communicator`, all of which call this.
+        """Return the algorithm `name` for calls of `communicator`; all its ranks call this together.
 
-        InvalidInput for one that MPI does not have. Where MPICH cannot use it for a call, that call is an error.
+        Raises InvalidInput if MPI has no such algorithm. If MPICH cannot use it for a call, that call fails.
         """
         variable = self._variable(collective)
         if variable is None or name not in self.names(collective):

@@ -35,8 +35,10 @@ class JobEnded(Exception):  # noqa: N818 - an event for the caller, never shown 
 
 
 class MpiJob:
-    """A guarded launcher, with pipes to rank 0 of its job. Its end takes the ranks along, wherever they are; one whose
-    ranks are steps of a Slurm job has to end these first."""
+    """A guarded launcher, with pipes to rank 0 of its job. When it ends, its ranks end on all hosts. If the ranks are
+    steps
+    of a Slurm job, those must be ended first.
+    """
 
     def __init__(self, launch: MpiLaunch) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="chorale-mpi-")
@@ -105,7 +107,7 @@ class MpiJob:
         return [*self._lines, *self._errors.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]]
 
     def close(self, gracefully: bool) -> None:
-        """End the job: `gracefully`, so that the ranks leave by themselves, or at once."""
+        """End the job: with `gracefully` the ranks leave by themselves, otherwise they are killed."""
         os.close(self._commands)
         if gracefully:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -130,7 +132,7 @@ class MpiJob:
         self._folder.cleanup()
 
     def _listen(self, deadline: float) -> None:
-        """Wait for documents; JobEnded where the next one is the death of a rank."""
+        """Wait for documents. Raises JobEnded if the next one reports the death of a rank."""
         try:
             self._read(deadline)
         except EOFError:
@@ -235,7 +237,9 @@ class MpiRankGroup:
         return float(max(end["end"] for end in ends.values()) - started["at"])
 
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
-        """Return where each rank is stuck, None for one that is silent; rank 0 alone if not even that one answers."""
+        """Return the stuck blocks of each rank, None for a rank that does not answer; only rank 0 if not even it
+        answers.
+        """
         deadline = time.monotonic() + _ANSWER_S
         replies: dict[int, list[StuckInstruction] | None] = {}
         try:

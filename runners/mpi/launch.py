@@ -1,4 +1,4 @@
-"""How the ranks of an MPI job are started: on hosts, in a scheduler's allocation, or in a fabric."""
+"""How to start the ranks of an MPI job: on hosts, in a scheduler's allocation, or in a fabric."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
 SCRIPT = "@script@"
-"""Stands in a command for the path of a script that reaches a node as ssh would."""
+"""Placeholder in a command for the path of a script that reaches a node in the way of ssh."""
 
 _INSTALL = "pip install 'chorale-collectives[mpi]', or load the site's MPI and pip install mpi4py"
 _LIMIT_S = 20.0
 
 
 class Launcher(Protocol):
-    """Options of an mpiexec, without those that say how many ranks there are."""
+    """Options of an mpiexec, except the number of ranks."""
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
-        """Return the options for ranks on `hosts` in that order: a comma list, @FILE with one on each line, or None
-        for those of the scheduler's allocation. InvalidInput for a file that cannot be read."""
+        """Return the options for ranks on `hosts` in that order: a comma list, @FILE with one host per line, or None
+        for
+        the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
+        """
         ...
 
     def in_fabric(self, addresses: Sequence[str]) -> tuple[str, ...]:
-        """Return the options for a rank on each node of a fabric, whose messages leave by the fabric's links only."""
+        """Return the options for one rank on each node of a fabric; messages use only the fabric's links."""
         ...
 
     def passing(self, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ class Launcher(Protocol):
 
     @property
     def in_slurm(self) -> tuple[str, ...]:
-        """Options for a job of Slurm, whose steps `HYDRA_SCRIPT` starts for those that can be told so."""
+        """Options inside a Slurm job, where `HYDRA_SCRIPT` starts the steps of launchers that support it."""
         ...
 
     @property
@@ -111,7 +113,7 @@ class OpenMpiLauncher:
 
 @dataclass(frozen=True, slots=True)
 class MpiVersion:
-    """Which MPI an mpiexec is of: its name, and its number as far as it says."""
+    """The MPI to which an mpiexec belongs: its name and, as far as known, its version."""
 
     name: str
     number: str
@@ -136,7 +138,7 @@ MPICH, OPEN_MPI = "MPICH", "Open MPI"
 
 
 def find_mpiexec() -> str:
-    """Return the launcher: beside this Python, where the wheels put it, or on the path. Unavailable without MPI."""
+    """Return the launcher next to this Python (where wheels install it) or on the path. Unavailable without MPI."""
     if find_spec("mpi4py") is None:
         raise Unavailable("the mpi runner needs mpi4py", "none is installed", _INSTALL)
     beside = Path(sys.executable).parent / "mpiexec"
@@ -162,11 +164,11 @@ def mpi_version(mpiexec: str) -> MpiVersion:
 
 @dataclass(frozen=True, slots=True)
 class RankHosts:
-    """Hosts as an mpiexec takes them, and the host of each rank where that is determined.
+    """Hosts in the form of an mpiexec, and the host of each rank if it is determined.
 
-    names:    a comma list, each with `:COUNT` where it has several ranks, or @FILE with one on each line; None for what
-              the launcher finds by itself
-    expected: the host of each rank; empty where the launcher is free
+    names:    a comma list, with `:COUNT` for hosts with several ranks, or @FILE with one host per line; None to let the
+              launcher find them
+    expected: the host of each rank; empty if the launcher decides
     """
 
     names: str | None
@@ -174,10 +176,10 @@ class RankHosts:
 
 
 def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
-    """Return where `ranks` run; `hosts` as `MpiRunner` has it.
+    """Return the hosts of `ranks` ranks; `hosts` has the form that `MpiRunner` takes.
 
-    As many hosts as ranks have one each, in this order. In a job of Slurm fewer hosts share the ranks in blocks, and
-    without hosts the nodes of the job do. InvalidInput for hosts of such a job that cannot share them evenly.
+    As many hosts as ranks get one rank each, in this order. In a Slurm job, fewer hosts share the ranks in blocks, and
+    without hosts the nodes of the job do. Raises InvalidInput if hosts of such a job cannot share the ranks evenly.
     """
     if hosts is None:
         return _counted(SlurmAllocation.current().hosts_of(ranks)) if in_slurm_job() else RankHosts(None)
@@ -195,7 +197,7 @@ def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
 
 
 def require_known_hosts(hosts: str | None) -> None:
-    """Raise Unavailable that names the first of `hosts` (as `MpiRunner` has them) whose name has no address."""
+    """Raise Unavailable, naming the first of `hosts` (in the form of `MpiRunner`) whose name has no address."""
     for host in dict.fromkeys(name for name, _ in _listed(hosts or "")):
         try:
             socket.getaddrinfo(host, None)
@@ -231,12 +233,12 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
 class MpiLaunch:
     """A command that starts the ranks.
 
-    environment: variables besides those that are there anyway
-    script:      what has to be in a file that the command names as `SCRIPT`; empty if nothing
-    facts:       what the environment of a measurement says about it
+    environment: additional environment variables
+    script:      content of the file that the command names as `SCRIPT`; empty if there is none
+    facts:       description for the environment of a measurement
     is_here:     whether the ranks are processes of this machine
-    hosts:       the host of each rank, where that is determined
-    in_steps:    whether the launcher starts steps of a Slurm job, which have to be ended, too
+    hosts:       the host of each rank, if it is determined
+    in_steps:    whether the launcher starts steps of a Slurm job, which must be ended too
     """
 
     argv: tuple[str, ...]
@@ -257,14 +259,14 @@ def mpi_launch_of(
 ) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
-    where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else the cluster
-    fabric: name of the fabric, needed where several are up
-    hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
-            allocation of the scheduler's job that this process is part of
-    command: what each rank does, by default to be a rank of the mpi runner
+    where:  `fabric`, `cluster` or `loopback`; None for the fabric of the topology if it is up, else the cluster
+    fabric: name of the fabric, needed if several are up
+    hosts:  hosts of the cluster: a comma list in the order of the ranks, or @FILE with one per line; None for the
+            allocation of the scheduler's job to which this process belongs
+    command: what each rank runs, by default a rank of the mpi runner
 
-    InvalidInput for an unknown kind, an ambiguous fabric, a file of hosts that cannot be read, or where a launcher has
-    started this process several times; Unavailable without MPI, or if there is no such network.
+    Raises InvalidInput for an unknown kind, an ambiguous fabric, an unreadable file of hosts, or if a launcher has
+    started several copies of this process, and Unavailable without MPI or such a network.
     """
     require_network_kind(where)
     require_one_process()
@@ -296,7 +298,7 @@ def _on_cluster(mpiexec: str, ranks: int, command: tuple[str, ...], hosts: str |
 
 
 def _on_hosts(mpiexec: str, ranks: int, command: tuple[str, ...], hosts: str | None, network: str) -> MpiLaunch:
-    """Return how to start `ranks` on `hosts`; the launcher finds those of an allocation by itself."""
+    """Return how to start `ranks` on `hosts`; the launcher finds the hosts of an allocation by itself."""
     launcher, environment = mpi_version(mpiexec).launcher, rank_environment()
     options = (*launcher.on_hosts(hosts), *launcher.passing(environment))
     return MpiLaunch(

@@ -24,7 +24,7 @@ Message = dict[str, Any]
 
 PIECE_CHARACTERS = 8192
 READY_FOR_MORE: Message = {"answer": "more"}
-"""What rank 0 says when it is ready for the next piece."""
+"""Sent by rank 0 when it is ready for the next piece."""
 
 DIED = "died"
 """The answer of the shell of a rank that has died: `rank`, and `code` as a shell has it."""
@@ -58,7 +58,7 @@ class MessageAssembler:
         self._parts: list[str] = []
 
     def add(self, line: bytes) -> Message | None:
-        """Return the document that `line` completes, None if there is more to come."""
+        """Return the document that `line` completes, None if it is incomplete."""
         text = line.decode().rstrip("\n")
         self._parts.append(text[1:])
         if text[0] == "+":
@@ -77,23 +77,25 @@ class NativeLibraries:
 
     @property
     def exist(self) -> bool:
-        """Whether both are on this host, which may have other files than the one where they were built."""
+        """Return whether both exist on this host, which may have other files than the host where they were built."""
         return self.engine.exists() and self.messages.exists()
 
 
 def native_libraries() -> NativeLibraries:
-    """Return the libraries, built first where that was not done before. Unavailable without a compiler."""
+    """Return the libraries; build them first if necessary. Raises Unavailable without a compiler."""
     sources = (Path(__file__).parent / "native" / "mpi_messages.cpp",)
     messages = NativeTarget("libchorale_mpi_messages.so", sources, ("-shared", "-fPIC"), (NATIVE,))
     return NativeLibraries(engine_library(), build_native(messages))
 
 
 MOST_BYTES = 2**30
-"""Of one message of MPI, which counts with 32 bits; the engine's longer ones are cut."""
+"""Largest message of MPI, which counts with 32 bits; longer messages of the engine are cut."""
 
 OPEN_MPI_MOST_BYTES = 2**15
-"""Open MPI lets messages beyond its eager limit share a connection, and all of them come late; shorter ones come in
-turn, so that the first can be passed on while the next is under way."""
+"""With Open MPI, messages above its eager limit share a connection and all arrive late. Shorter messages arrive one
+after
+another, so that the first can be forwarded while the next is travelling.
+"""
 
 
 class _Mpi(ctypes.Structure):
@@ -112,11 +114,12 @@ class _Mpi(ctypes.Structure):
 
 
 class MpiMessages:
-    """Messages on `communicator`, which nobody else may use; channels are its tags. Native code gets functions and
-    handles from mpi4py.
+    """Messages on `communicator`, which must be used for nothing else; channels are MPI tags. Native code gets
+    functions
+    and handles from mpi4py.
 
-    most_bytes: of one message of MPI; None chooses what suits the MPI
-    address:    that of the chorale_messages; of use until `close`, which comes after the engine's
+    most_bytes: largest message of MPI; None for the best value for this MPI
+    address:    address of the chorale_messages, valid until `close`; close the engine first
     """
 
     def __init__(self, communicator: MPI.Comm, library: Path, most_bytes: int | None = None) -> None:

@@ -1,6 +1,6 @@
-"""The process of one rank in an MPI job: runs programs and MPI's own calls, with real data, when it is told to.
+"""The process of one rank in an MPI job. On command it runs programs and MPI's own calls with real data.
 
-Rank 0 relays the commands of the runner to all ranks, and their replies back; clocks of other hosts are aligned.
+Rank 0 relays the runner's commands to all ranks and their replies back; clocks of other hosts are aligned.
 """
 
 from __future__ import annotations
@@ -234,14 +234,14 @@ _PRECISE_S = 0.002  # this long before a start a rank no longer looks for comman
 
 
 class MpiRank:
-    """One rank. Commands, each with its answer:
+    """One rank. Commands and their answers:
 
     load     the rank's part of every program                    -> loaded
     prepare  a program, a size and fresh data                    -> ready
-    go       the time at which to start, and how long at most    -> done with the time of the end, if there was one
+    go       start time and time limit                           -> done, with the end time if it ended
     check    whether every element is right                      -> checked
-    trace    what each step took, if it was to be traced         -> traced
-    status   what the blocks waited for when the time was over   -> blocked
+    trace    times of the steps of the last run, if traced       -> traced
+    status   what blocks waited for when the limit was exceeded  -> blocked
     end      leave
     """
 

@@ -1,4 +1,4 @@
-"""MpiRunner: programs on the processes of an MPI job, messages as MPI messages, MPI's own collectives beside them."""
+"""MpiRunner: programs in the processes of an MPI job over MPI messages, next to MPI's own collectives."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from chorale.runners.process_launch.placement import host_names, placement_fault
 from chorale.synth.errors import Unavailable
 
 LIBRARY_ALGORITHMS = ("mpi",)
-"""MPI's own algorithms: the call of the collective's name, which chooses by itself. Those that it chooses among are
-measured where a request names them (see `chorale.runners.mpi.algorithms`)."""
+"""MPI's own choice: the call of the collective's name. A request may also name single algorithms of MPI (see
+`chorale.runners.mpi.algorithms`).
+"""
 
 _WORK_BYTES = 40  # per element, to make and to check data
 
 START_LIMIT_S = 30.0
-"""How long the ranks may take to start, which is besides the time limit of a request."""
+"""Time that the ranks may need to start, in addition to the time limit of a request."""
 
 
 class MpiRunner(LiveRunner[MpiRankGroup]):
     """Implements `Runner` with one MPI process per rank.
 
-    fabric: name of the fabric; needed only where several have the topology
-    where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else the cluster.
-            Over loopback this machine is measured, not a network
-    hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
-            allocation of the scheduler's job that this process is part of
-    transport: `mpi` for MPI's messages, `tcp` for connections of the engine: TCP, and shared memory within a host
-    interface: network device of the engine's TCP; None takes the fabric's, else the first that is up
+    fabric: name of the fabric; needed only if several have the topology
+    where:  `fabric`, `cluster` or `loopback`; None for the fabric of the topology if it is up, else the cluster.
+    Loopback
+            measures this machine, not a network
+    hosts:  hosts of the cluster: a comma list in the order of the ranks, or @FILE with one per line; None for the
+            allocation of the scheduler's job to which this process belongs
+    transport: `mpi` for MPI's messages, `tcp` for the engine's own connections: TCP, and shared memory within a host
+    interface: network device of the engine's TCP; None for the fabric's, else the first that is up
     """
 
     name = "mpi"
@@ -57,7 +59,7 @@ class MpiRunner(LiveRunner[MpiRankGroup]):
         return LIBRARY_ALGORITHMS
 
     def _fault(self, request: RunRequest) -> RequestFault | None:
-        """MPI is asked for its algorithms where the request names others than its own choice."""
+        """Ask MPI for its algorithms if the request names any besides MPI's own choice."""
         try:
             chosen = mpi_algorithms() if set(request.library) - set(LIBRARY_ALGORITHMS) else {}
         except Unavailable as missing:

@@ -20,7 +20,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 
 JOB = "$CHORALE_JOB"
-"""What the folder of a job is called in values of variables; the launch script sets it."""
+"""Name of a job's folder in values of variables; the launch script sets it."""
 
 PART = "$CHORALE_PART"
 """The number of the test program in a launch, in values of variables."""
@@ -34,11 +34,12 @@ class Runtime:
     """A library with NCCL's interface that executes programs of one target.
 
     target:    name of the target, see `chorale.synth.targets.registry`
-    enabling:  variables with which it executes the program of a job
-    disabling: variables with which it uses its own algorithms only, if those of `enabling` are not set
-    subsystems: of NCCL_DEBUG_SUBSYS, with which the log says whether it loaded and ran a program
-    loaded, scheduled: regular expressions of what it then says: when a rank has taken programs, and whenever one of
-               them executed a call (None where it says nothing of calls)
+    enabling:  variables that make it execute the program of a job
+    disabling: variables that restrict it to its own algorithms, if those of `enabling` are not set
+    subsystems: for NCCL_DEBUG_SUBSYS, so that the log tells whether it loaded and ran a program
+    loaded, scheduled: regular expressions for log lines: a rank has loaded programs; a program has executed a call
+    (None
+               if it logs no calls)
     """
 
     name: str
@@ -93,13 +94,13 @@ RUNTIMES: Mapping[str, Runtime] = {runtime.name: runtime for runtime in (MSCCL, 
 
 
 LAST_ROCM = (7, 12)
-"""The last version whose RCCL executes programs; rocm-systems#4340 removed MSCCL from the next."""
+"""Last ROCm version whose RCCL executes programs; rocm-systems#4340 removed MSCCL from the next."""
 
 
 def rocm_fault(runtime: str | None, folder: str | None = None) -> str | None:
-    """Return in one line why RCCL of the ROCm in `folder` (by default that of ROCM_PATH) executes no programs.
+    """Return why RCCL of the ROCm in `folder` (default: ROCM_PATH) executes no programs, in one line.
 
-    None if it may, and where no ROCm is installed.
+    None if it may execute them, or if no ROCm is installed.
     """
     if runtime != RCCL.name:
         return None
@@ -117,7 +118,7 @@ def rocm_fault(runtime: str | None, folder: str | None = None) -> str | None:
 
 
 def require_runtime(name: str) -> Runtime:
-    """Return the runtime called `name`; InvalidInput if there is none."""
+    """Return the runtime `name`. Raises InvalidInput if there is none."""
     if name not in RUNTIMES:
         raise unknown_name("runtime", name, RUNTIMES)
     return RUNTIMES[name]
@@ -166,23 +167,24 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """Where and how a program is run; the defaults are one node with a GPU for each rank.
+    """Where and how to run a program; the defaults are one node with a GPU for each rank.
 
-    sizes_bytes:    of the whole vector, as the test programs count it
-    dtype:          of the elements, see `DTYPES`
-    runtime:        name of a runtime, see `chorale.runners.msccl.commands`; None for the one of the program's target
+    sizes_bytes:    sizes of the whole vector, as the test programs count them
+    dtype:          element type, see `DTYPES`
+    runtime:        name of a runtime, see `chorale.runners.msccl.commands`; None for the runtime of the program's
+    target
     launcher:       what starts one process per GPU
-    hosts:          names of the nodes in the order of their ranks; none for the node (or allocation) it is started in
-    gpus_per_node:  None for as many as there are ranks on each of `hosts`
-    tests_folder:   absolute folder of all_reduce_perf and the others, None where they are on the PATH
-    library_folder: absolute folder of the runtime's library, None where the loader finds it anyway
-    buffer_bytes:   of the buffer of each connection (NCCL_BUFFSIZE), None for what the runtime takes
-    pinned:         algorithms of the library that the job can be launched with besides, see `PINNED_ALGORITHMS`
-    iterations, warmup: calls that a test program times and does before, for each size and placement
-    environment:    further variables of every process, such as NCCL_SOCKET_IFNAME
-    mpi:            kind of MPI that srun sets up (`srun --mpi=list`), None for one that the test programs take
-    batch_options:  further options of sbatch in the batch script, such as `--partition=gpu`
-    batch_prologue: lines of it that come before the launches, such as `module load`
+    hosts:          names of the nodes in the order of their ranks; none for the current node or allocation
+    gpus_per_node:  None for the number of ranks on each of `hosts`
+    tests_folder:   absolute folder of all_reduce_perf and the others, None if they are on the PATH
+    library_folder: absolute folder of the runtime's library, None if the loader finds it
+    buffer_bytes:   size of each connection's buffer (NCCL_BUFFSIZE), None for the runtime's default
+    pinned:         algorithms of the library with which the job can also be launched, see `PINNED_ALGORITHMS`
+    iterations, warmup: timed and untimed calls of a test program, for each size and placement
+    environment:    additional variables of every process, such as NCCL_SOCKET_IFNAME
+    mpi:            kind of MPI that srun sets up (`srun --mpi=list`), None for a kind that the test programs support
+    batch_options:  additional options of sbatch in the batch script, such as `--partition=gpu`
+    batch_prologue: lines of the script before the launches, such as `module load`
     """
 
     sizes_bytes: tuple[int, ...]
@@ -330,17 +332,18 @@ def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) 
 
 
 Mode = Literal["program", "proof", "library", "library-ring", "library-tree"]
-"""The program timed; the program with a log that says whether it ran, which costs time; the library by itself, with the
-algorithm that it chooses or with one of its own."""
+"""What is timed: `program`; `proof`, the program with a log that shows whether it ran, which costs time; or the library
+without programs, with its own choice of algorithm or with ring or tree.
+"""
 
 MODES: tuple[Mode, ...] = ("program", "proof", "library")
-"""What every job can do; the others only where they are asked for."""
+"""Modes of every job; the others are used on request."""
 
 PINNED_ALGORITHMS: Mapping[Mode, str] = {"library-ring": "RING", "library-tree": "TREE"}
 """NCCL_ALGO of the modes in which the library does not choose."""
 
 LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-"""What a shell puts after the folder of a library: the folders that are there already, if any."""
+"""Shell text after the folder of a library: the folders that are already in the variable, if any."""
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
@@ -372,7 +375,7 @@ def unwanted_variables(runtime: Runtime, mode: Mode) -> list[str]:
 
 
 def is_library(mode: Mode) -> bool:
-    """Whether no program is executed in this mode."""
+    """Return whether no program is executed in this mode."""
     return mode == "library" or mode in PINNED_ALGORITHMS
 
 

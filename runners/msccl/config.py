@@ -24,7 +24,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class MscclConfig(RunnerConfig):
-    """How the msccl runner reaches its GPUs; docs/guide/gpus.md says what a cluster needs."""
+    """How the msccl runner reaches its GPUs; docs/guide/gpus.md describes what a cluster needs."""
 
     name: ClassVar[str] = "msccl"
     summary: ClassVar[str] = "GPUs"
@@ -83,7 +83,7 @@ class MscclConfig(RunnerConfig):
 
     @property
     def takes_nodes_from_ray(self) -> bool:
-        """Whether nodes with GPUs are lent by Ray for each measurement."""
+        """Return whether Ray lends nodes with GPUs for each measurement."""
         return self.launcher == "ray"
 
     @property
@@ -103,7 +103,7 @@ class MscclConfig(RunnerConfig):
         return self.model_copy(update={"gpus_per_node": per_node})
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return GPUs for the ranks of a node; a CPU alone where nodes with GPUs are lent for each measurement."""
+        """Return GPUs for the ranks of a node; only a CPU if nodes with GPUs are lent for each measurement."""
         node = request.node
         if self.takes_nodes_from_ray:
             return ResourceRequest(node.cpus, patience_s=node.patience_s)
@@ -116,7 +116,7 @@ class MscclConfig(RunnerConfig):
         check_gpus(self.for_network(topology), request, topology)
 
     def conditions(self) -> dict[str, Any]:
-        """Return every option but those of this machine and `buffer_bytes` where it is the runtime's."""
+        """Return all options except those of this machine, and except `buffer_bytes` if the runtime chooses it."""
         without = {*self.not_compared, *(["buffer_bytes"] if self.buffer_bytes is None else [])}
         return {**self.model_dump(exclude=without), "runtime": self.runtime or MSCCL.name}
 

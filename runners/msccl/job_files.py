@@ -166,7 +166,7 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
 
 _REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, STEP, MPI_TYPE, LIBRARY_PATH_SUFFIX))) + ")")
 EXECUTABLE = (".sh", ".sbatch")
-"""Files whose names end so are to be executed."""
+"""Suffixes of files that must be executable."""
 
 _RANK_SCRIPT = """\
 #!/bin/sh
@@ -189,17 +189,17 @@ exec "$@"
 
 
 def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
-    """Return the files of a job, by path within its folder; the folder must be seen by all nodes under one path.
+    """Return the files of a job, by path within its folder. All nodes must see the folder under the same path.
 
-    algorithms/program.xml: the program, alone in its folder
-    environment/MODE.sh:    the variables of each mode, see `chorale.runners.msccl.commands`
-    rank.sh, run.sh:        what one rank does, and the launch of all
-    job.sbatch:             the same for Slurm's queue, with the launcher srun
-    hydra-srun.sh:          how MPICH's mpiexec starts its proxies within a job of Slurm
-    README.md:              the commands, and how to see that the program ran
+        algorithms/program.xml: the program, alone in its folder
+        environment/MODE.sh:    the variables of each mode, see `chorale.runners.msccl.commands`
+        rank.sh, run.sh:        the work of one rank, and the launch of all
+        job.sbatch:             the same for Slurm's queue, with the launcher srun
+        hydra-srun.sh:          how MPICH's mpiexec starts its proxies within a Slurm job
+        README.md:              the commands, and how to check that the program ran
 
-    Raises InvalidInput where the runtime is not one for the program, would not use it for one of the sizes, or where
-    hosts and GPUs do not make its ranks. Same arguments, same bytes.
+    Raises InvalidInput if the runtime does not fit the program or would not use it for one of the sizes, or if hosts
+    and GPUs do not match its ranks. Same arguments, same bytes.
     """
     runtime = runtime_for(options.runtime, program)
     for size_bytes in options.sizes_bytes:
@@ -234,7 +234,7 @@ def _environment_script(program: Program, runtime: Runtime, options: JobOptions,
 
 
 def _quoted(value: str) -> str:
-    """Quote `value` for a shell, which must put in what it refers to."""
+    """Quote `value` for a shell that must still expand the variables in it."""
     parts = _REFERENCES.split(value)
     return "".join(f'"{part}"' if _REFERENCES.fullmatch(part) else shlex.quote(part) for part in parts if part)
 

@@ -1,4 +1,4 @@
-"""What a launch says: times, why there are none, and whether the runtime executed the program or fell back silently."""
+"""Parse the output of a launch: times, reasons for failure, and whether the runtime executed the program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chorale.runners.process_launch.placement import RankHost
 
 _CELLS, _DATE, _ITERATION_CELLS = 8, 2, 16  # with -S date and time at the end; with -I four more after each cell
 _COLUMNS = (*range(3 + _CELLS, 6 + _CELLS), 5 + _CELLS + _DATE, 5 + _ITERATION_CELLS)
-"""Up to 2.11 there is an error instead of a count of wrong elements, and no operation or root without a meaning."""
+"""Up to 2.11, tables have an error instead of a count of wrong elements, and omit operation and root if meaningless."""
 
 _WHOLE = re.compile(r"[0-9]+")
 _ROOT = re.compile(r"-1|[0-9]+")
@@ -79,7 +79,7 @@ def is_part_of_row(line: str) -> bool:
 
 
 def _head(words: list[str]) -> int | None:
-    """Return how many words say what a row is about: size, count, type, and operation and root if there are any."""
+    """Return the number of words that describe a row: size, count, type, and operation and root if there are any."""
     if len(words) < 3 or not all(
         shape.fullmatch(word) for shape, word in zip((_WHOLE, _WHOLE, _WORD), words, strict=False)
     ):
@@ -106,7 +106,7 @@ def _cell(words: list[str], counts_wrong: bool) -> TableCell:
 
 
 _PREFIX = re.compile(r"^(\[[^\]\s]*\d+,(?P<tagged>\d+)\](<\w+>)?:? ?|(?P<labelled>\d+): )")
-"""How Open MPI with --tag-output and Slurm with --label name the rank that a line is from."""
+"""Names the rank of a line, as printed by Open MPI with --tag-output and by Slurm with --label."""
 
 _LOG = re.compile(
     r"(\[\d{4}-\d\d-\d\d[ T][\d:.]+\] ?)?"  # newer libraries put the time before warnings
@@ -132,14 +132,14 @@ _FAILURE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LaunchOutput:
-    """What a launch printed, of one or several test programs that ran one after the other.
+    """Output of a launch, of one or several test programs that ran one after the other.
 
-    rows:          of all tables, in order
-    tables:        how many tables were begun
-    verdicts:      for each table that was ended, how many checks failed
-    ranks:         how many ranks the tables say there are, 0 if they do not
-    warnings, failure: of the library; and the first line that says why the launch failed, if it says so
-    device, version: of the first rank, and of the library, where the output names them
+    rows:          rows of all tables, in order
+    tables:        number of tables that were started
+    verdicts:      number of failed checks for each finished table
+    ranks:         number of ranks according to the tables, 0 if unknown
+    warnings, failure: warnings of the library; the first line that tells why the launch failed, if there is one
+    device, version: device of the first rank, and version of the library, if the output names them
     """
 
     rows: tuple[TableRow, ...]
@@ -153,15 +153,15 @@ class LaunchOutput:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every table that was begun was ended."""
+        """Return whether every table that was started was also finished."""
         return 0 < self.tables == len(self.verdicts)
 
 
 def parse_output(text: str) -> LaunchOutput:
-    """Return what `text`, the standard output of a launch, says.
+    """Parse `text`, the standard output of a launch.
 
-    Lines of launchers, libraries and other ranks may stand between the lines of a table, and log lines within them.
-    What was not printed to its end is not there. Never raises. O(characters).
+    Lines of launchers, libraries and other ranks may appear between the lines of a table, and log lines within them.
+    Incomplete rows are left out. Never raises. O(characters).
     """
     plain = "\n".join(_PREFIX.sub("", line) for line in text.replace("\r", "").split("\n"))
     warnings = tuple(dict.fromkeys(match[2].strip() for match in _WARNING.finditer(plain)))
@@ -197,7 +197,7 @@ def _rows(text: str) -> Iterator[TableRow]:
 
 
 SAME_TIME_TOLERANCE = 0.03
-"""Medians that are no further apart at any size may be of one and the same algorithm."""
+"""Medians that differ by no more than this at every size may come from the same algorithm."""
 
 _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
 
@@ -222,10 +222,12 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
 
 
 def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int, Sequence[float]]) -> str | None:
-    """Return why times by size speak against the program: at every size they are the library's. None if they are not.
+    """Return why the times suggest that the program did not run: they equal the library's at every size. None
+    otherwise.
 
-    The only sign there is where a runtime logs no calls. A program that is as fast as the library at every size that
-    was measured cannot be told from it: measure it at more sizes.
+    This is the only evidence if a runtime logs no calls. A program that is as fast as the library at every measured
+    size
+    cannot be distinguished from it: measure more sizes.
     """
     apart = {size: abs(median(program_s[size]) / median(library_s[size]) - 1) for size in program_s}
     if max(apart.values()) > SAME_TIME_TOLERANCE:
@@ -241,10 +243,10 @@ _MISSING = ("error while loading shared libraries", "ommand not found", "No such
 
 @dataclass(frozen=True, slots=True)
 class LaunchResult:
-    """A launch of test programs that ended, or was ended: `exit_code` is None then.
+    """A launch of test programs that ended; `exit_code` is None if it was killed.
 
-    logs: of the library, for each test program in it those of all processes
-    rank_hosts: where ranks ran, of those that said so
+    logs: for each test program of the launch, the library's logs of all processes
+    rank_hosts: hosts of the ranks that reported one
     """
 
     exit_code: int | None
@@ -294,7 +296,9 @@ def _process_fault(launched: LaunchResult, printed: LaunchOutput, tables: int, r
 
 
 def with_way_out(fault: LaunchFault, mpi_types: Sequence[str]) -> LaunchFault:
-    """Return `fault` of a launch by srun, with what to set where it is about MPI; `mpi_types` is what srun has."""
+    """Add to the `fault` of a launch by srun which MPI to set, if MPI is the cause; `mpi_types` are those that srun
+    has.
+    """
     if not _ABOUT_MPI.search(fault.message):
         return fault
     offered = ", ".join(mpi_types) or "those of `srun --mpi=list`"

@@ -128,7 +128,7 @@ class SessionStopped(Exception):  # noqa: N818 - a fault, handed on at once
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What is launched: a mode of the job of a program. Its results have `name`."""
+    """What is launched: a mode of a program's job. `name` is the name of its results."""
 
     name: str
     program: Program
@@ -270,7 +270,7 @@ def _job_id(variant: Variant) -> str:
 
 
 PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_scatter": ("ring",)}
-"""What NCCL has for each collective on all machines, besides its own choice."""
+"""Algorithms that NCCL has for each collective on all machines, besides its own choice."""
 
 Facts = dict[str, str | int | float | None]
 
@@ -278,17 +278,19 @@ Facts = dict[str, str | int | float | None]
 class MscclRunner:
     """Implements `Runner` on GPUs, one process for each, with a launcher that starts them on all nodes.
 
-    options: where and how; the sizes, element type and buffers of a request replace those in it
-    folder:  where jobs are written for a while; all nodes must see it under the same path. None: the temporary
-             folder of this machine, which is enough for one node
+    options: where and how; sizes, element type and buffers come from the request
+    folder:  where jobs are written temporarily; all nodes must see it under the same path. None for the temporary
+    folder
+             of this machine, which suffices for one node
     host:    where the launcher is started
     cluster: lends the nodes and replaces `options.hosts` and `host`; the launcher must be MPICH's
 
-    A repetition is a launch: the mean of `options.iterations` calls. Programs, and the library beside them, are
-    launched in turns, in random order within every repetition. Before, each program is launched once with a log that
-    says whether the runtime executed it; one that was not executed is a RunFailure `rejected`, whatever its times.
-    Where a runtime logs no calls, times that are the library's at every size count as a fall-back too, unless those of
-    the same job were not in an earlier request. Buffers are set for programs only: the library has its own.
+    A repetition is a launch: the mean of `options.iterations` calls. Programs and library are launched alternately, in
+    random order within every repetition. Before that, each program is launched once with a log that shows whether the
+    runtime executed it; if it did not, the result is a RunFailure `rejected`, whatever the times. If a runtime logs no
+    calls, times that equal the library's at every size count as a fall-back too, unless an earlier request of the same
+    job
+    had other times. Buffers are set for programs only; the library keeps its own.
     """
 
     name = "msccl"
@@ -307,7 +309,7 @@ class MscclRunner:
         self._proofs = ExecutionProofs()
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the library's own choice, and the algorithms of its own that it can be told to take."""
+        """Return the library's own choice, and its algorithms that can be forced."""
         return (DEFAULT_LIBRARY, *PINNED_FOR.get(collective, ()))
 
     def close(self) -> None:
@@ -400,9 +402,9 @@ def _identified(environment: Facts) -> Facts:
 
 
 def msccl_runner(config: MscclConfig, node: ResourceRequest) -> MscclRunner:
-    """Return the runner. node: what each node of a Ray cluster must have besides GPUs, where the launcher is `ray`.
+    """Create the runner. node: what each node of a Ray cluster must have besides GPUs, with the launcher `ray`
 
-    Raises InvalidInput for what `JobOptions` refuses, and where this is one of several processes of a launcher.
+    Raises InvalidInput for options that `JobOptions` refuses, and if a launcher started several copies of this process.
     """
     require_one_process()
     folder = None if config.shared_folder is None else Path(config.shared_folder)
@@ -429,7 +431,7 @@ def job_options(config: MscclConfig) -> JobOptions:
 
 
 def check_gpus(config: MscclConfig, request: MeasurerRequest, topology: Topology) -> None:
-    """Raise InvalidInput where hosts, GPUs and ranks of a campaign do not go together."""
+    """Raise InvalidInput if hosts, GPUs and ranks of a campaign do not fit together."""
     ranks = topology.compute_count
     per_node = gpus_per_node(ranks, job_options(config))
     from_ray = config.takes_nodes_from_ray

@@ -1,4 +1,4 @@
-"""NCCL's C interface, which RCCL has too, by ctypes: communicators with settings of their own, and their calls."""
+"""NCCL's C interface (RCCL has the same) through ctypes: communicators with their own settings, and their calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _UniqueId(ctypes.Structure):
 
 
 class _Config(ctypes.Structure):
-    """The first fields of ncclConfig_t, which versions only append to: a library fills in what it has besides."""
+    """The first fields of ncclConfig_t. Versions only append fields, and a library fills in those that are missing."""
 
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -58,9 +58,10 @@ _EACH_SIZE = {18: _Config.traffic_class.offset, 27: ctypes.sizeof(_Config)}
 
 
 def find_library(name: str) -> str:
-    """Return the path or name by which the loader finds `name`: a path, or `nccl` or `rccl`.
+    """Return the path or name by which the loader finds `name`: a path, `nccl` or `rccl`.
 
-    That of the package nvidia-nccl, which PyTorch has too, comes before the loader's. InvalidInput for another name.
+    The library of the package nvidia-nccl, which PyTorch uses too, takes precedence over the loader's. Raises
+    InvalidInput for another name.
     """
     if "/" in name:
         if not Path(name).is_file():
@@ -80,7 +81,7 @@ def find_library(name: str) -> str:
 
 
 def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
-    """Return the library of CUDA's or HIP's runtime; Unavailable where there is none."""
+    """Return the library of CUDA's or HIP's runtime. Raises Unavailable if there is none."""
     names = [path] if path else [*_packaged(_RUNTIMES[prefix]), *_RUNTIMES[prefix]]
     for name in names:
         try:

@@ -28,7 +28,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class NcclConfig(RunnerConfig):
-    """How the nccl runner reaches GPUs and their library; docs/guide/gpus.md begins with it."""
+    """How the nccl runner reaches GPUs and their library; see the first part of docs/guide/gpus.md."""
 
     name: ClassVar[str] = "nccl"
     summary: ClassVar[str] = "stock NCCL or RCCL: its own settings, and programs as sends and receives"
@@ -90,7 +90,7 @@ class NcclConfig(RunnerConfig):
         return settings_fault(collective, settings, version, "rccl" in Path(self.library).name)
 
     def works_in_place(self, collective: CollectiveName) -> bool:
-        """Whether calls of the library work in place."""
+        """Return whether calls of the library work in place."""
         return collective not in SPLIT_BY_RANK if self.in_place is None else self.in_place
 
     def for_network(self, topology: Topology) -> Self:
@@ -101,7 +101,7 @@ class NcclConfig(RunnerConfig):
         return self.model_copy(update={"gpus_per_node": per_node})
 
     def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return GPUs for the ranks of a node; a CPU alone where nodes are lent for each measurement, or no GPU is."""
+        """Return GPUs for the ranks of a node; only a CPU if nodes are lent per measurement or no GPU is used."""
         node = request.node
         if self.launcher == "ray" or self.memory == "host":
             return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)

@@ -1,6 +1,6 @@
-"""What the library's log says that it did: NCCL_DEBUG=INFO with the subsystems INIT, ENV and TUNING.
+"""Read from the library's log what it did: NCCL_DEBUG=INFO with the subsystems INIT, ENV and TUNING.
 
-Three forms of the line of a call are known, by recorded logs in tests/data/nccl-logs:
+The line of a call has one of these forms; recorded logs are in tests/data/nccl-logs:
 
     262144 Bytes -> Algo 0 proto 1 time 54.707825                                    2.22 (numbers, on all ranks)
     AllReduce: 4 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}                  2.27, 2.30 and RCCL (rank 0)
@@ -37,12 +37,12 @@ _IGNORED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LoggedCall:
-    """A call as the library did it.
+    """A call as the library executed it.
 
-    collective: None where the version does not say
-    size_bytes: as the library counts it: of one rank for allgather and reduce_scatter
-    algorithm:  as tuner files name it, `symmetric`, or what the log names in brackets
-    protocol, channels: None where it has none, or the version does not say; kernel: of a symmetric one
+    collective: None if the version does not log it
+    size_bytes: as the library counts: of one rank for allgather and reduce_scatter
+    algorithm:  as tuner files name it, `symmetric`, or the name in brackets
+    protocol, channels: None if there is none or the version does not log it; kernel: of a symmetric call
     """
 
     collective: str | None

@@ -1,7 +1,7 @@
-"""Where the vectors of a rank lie, and what is done to them besides the library's calls: copies, sums, times.
+"""The memory of a rank's vectors, and operations on it besides the library's calls: copies, sums, timing.
 
-On a GPU by the functions of CUDA's or HIP's runtime, which are alike; sums of programs by torch, which has kernels. In
-the processor's memory for libraries that stand in for NCCL where there is no GPU.
+On a GPU, functions of CUDA's or HIP's runtime do this (they are alike), and torch's kernels do the sums of programs.
+CPU memory serves libraries that stand in for NCCL without a GPU.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _POLL_S = 0.0002
 
 
 class RankDevice(Protocol):
-    """What holds vectors by their addresses.
+    """A device that holds vectors at addresses.
 
-    stream: of all calls; adds: whether it can add vectors up
+    stream: stream of all calls; adds: whether the device can add vectors
     """
 
     stream: int
@@ -42,7 +42,7 @@ class RankDevice(Protocol):
         ...
 
     def download(self, vector: Vector, address: int) -> None:
-        """Copy what lies on the device into the vector."""
+        """Copy data from the device into the vector."""
         ...
 
     def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
@@ -50,11 +50,11 @@ class RankDevice(Protocol):
         ...
 
     def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
-        """Put sums into `target`, on the stream; only where the device `adds`."""
+        """Add two vectors into `target`, on the stream. Only for devices with `adds`."""
         ...
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
-        """Return the seconds that `work` takes on the stream, None where that is not over in time."""
+        """Return the seconds that `work` takes on the stream, None if it does not end in time."""
         ...
 
 
@@ -101,7 +101,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """Implements `RankDevice` on GPU number `index`, by a runtime whose functions begin with `prefix`."""
+    """Implements `RankDevice` on GPU number `index`; names of the runtime's functions begin with `prefix`."""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix
@@ -178,7 +178,7 @@ class _CudaArray:
 
 
 def _torch_with_gpu() -> Any:
-    """Return torch where it is installed and has a GPU, else None."""
+    """Return torch if it is installed and has a GPU, else None."""
     try:
         import torch  # noqa: PLC0415 - takes seconds, and is not needed for a library's own algorithms
     except ImportError:

@@ -1,7 +1,8 @@
-"""What can be set of NCCL and RCCL: parameters with the versions that have them, how they are set, and who says so.
+"""Parameters of NCCL and RCCL: the versions that have them, how to set them, and the source of this knowledge.
 
-A setting of a call goes three ways: into a row of the tuner plug-in, into the configuration of a communicator, or into
-a variable, which the library reads once in a process. `docs/reference/nccl-parameters.md` shows these tables.
+A setting reaches a call in one of three ways: by a row of the tuner plug-in, by the configuration of a communicator, or
+by an environment variable, which the library reads once per process. `docs/reference/nccl-parameters.md` shows these
+tables.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from chorale.synth.programs.library_settings import LibrarySettings
 from chorale.synth.programs.program import Protocol
 
 Version = tuple[int, int]
-"""Major and minor number of NCCL; RCCL has that of the NCCL that it follows."""
+"""Major and minor version of NCCL; RCCL reports the version of the NCCL that it follows."""
 
 PREFIX = "nccl:"
-"""Of methods of a campaign, and of algorithms of the library, that are its own: `nccl:ring`, `nccl:ring:LL`."""
+"""Prefix of the library's own algorithms, as methods of a campaign: `nccl:ring`, `nccl:ring:LL`."""
 DEFAULT = "nccl"
 """The library's own choice."""
 
@@ -30,9 +31,9 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 @dataclass(frozen=True, slots=True)
 class NcclAlgorithm:
-    """One of the library's. name: of tuner files; variable: what NCCL_ALGO calls it
+    """An algorithm of the library. name: in tuner files; variable: its value for NCCL_ALGO
 
-    collectives: that have it; protocols: that it runs with; of_rccl: whether RCCL's documentation names it
+    collectives: collectives that have it; protocols: protocols with which it runs; of_rccl: whether RCCL documents it
     """
 
     name: str
@@ -63,14 +64,15 @@ ALGORITHMS: Mapping[str, NcclAlgorithm] = {
     )
 }
 SYMMETRIC = "symmetric"
-"""In place of an algorithm: kernels on registered windows of symmetric memory, which the library chooses among."""
+"""Stands in for an algorithm: kernels on registered windows of symmetric memory, among which the library chooses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A setting besides the algorithm. by: `row`, `communicator` or `variable`; variable: for those without the others
+    """A setting besides the algorithm. by: `row`, `communicator` or `variable`; variable: for settings without another
+    way
 
-    call: field of ncclCollConfig_t, for calls with a configuration of their own (from 2.31 on)
+    call: field of ncclCollConfig_t, for calls with their own configuration (2.31 and newer)
     """
 
     name: str
@@ -113,14 +115,14 @@ MOST_CTAS = 64
 
 
 def is_library_method(method: str) -> bool:
-    """Whether a method of a campaign is an algorithm of the library."""
+    """Return whether a method of a campaign is an algorithm of the library."""
     return method.startswith(PREFIX)
 
 
 def settings_named(name: str) -> LibrarySettings | None:
-    """Return what a name such as `nccl:ring` or `nccl:ring:LL` sets, None for the library's own choice.
+    """Return the settings that a name such as `nccl:ring` or `nccl:ring:LL` means, None for the library's own choice.
 
-    Without a protocol it is Simple, which all algorithms have. InvalidInput for another name.
+    Without a protocol, Simple is used, which all algorithms have. Raises InvalidInput for another name.
     """
     if name == DEFAULT:
         return None
@@ -140,9 +142,9 @@ def library_names(collective: str) -> tuple[str, ...]:
 def settings_fault(
     collective: CollectiveName, settings: LibrarySettings, version: Version | None = None, is_rccl: bool = False
 ) -> str | None:
-    """Return in one line why no call can have `settings`, None if one may.
+    """Return why no call can have `settings`, in one line; None if one may.
 
-    version: of the library, None where it is not known yet
+    version: version of the library, None if it is unknown
     """
     return next(_faults(collective, settings, version, is_rccl), None)
 
@@ -179,7 +181,7 @@ def _faults(
 
 
 def process_variables(settings: LibrarySettings | None) -> dict[str, str]:
-    """Return the variables of `settings`, which a process of the library has from its start; {} where it needs none."""
+    """Return the environment variables of `settings`, which a process must have from its start; {} if it needs none."""
     if settings is None:
         return {}
     found = {}
@@ -197,7 +199,7 @@ COLLECTIVES: Mapping[str, str] = {
     "broadcast": "broadcast",
     "reduce": "reduce",
 }
-"""What tuner files call collectives."""
+"""Names of collectives in tuner files."""
 NO_LIMIT = 2**64 - 1
 HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
 
@@ -211,11 +213,11 @@ def tuner_row(
     own_channels: int = 0,
 ) -> str | None:
     """Return the row of a tuner file for sizes of the whole vector from `first` to `last`, both included (None: no
-    limit); None where the plug-in has no say: for symmetric kernels, and collectives that it does not know.
+    limit). None for symmetric kernels and for collectives that the plug-in interface does not have.
 
-    own_channels: what leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
+    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
 
-    Chunks are an eleventh field, which Chorale's plug-in reads.
+    The chunk size is an eleventh field, which Chorale's plug-in reads.
     """
     if collective not in COLLECTIVES or settings.algorithm == SYMMETRIC:
         return None

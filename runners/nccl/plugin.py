@@ -16,8 +16,8 @@ def plugin_target() -> NativeTarget:
 
 
 def tuner_plugin() -> Path:
-    """Return the library for NCCL_TUNER_PLUGIN: that of the wheel, else built first where that was not done before.
+    """Return the path of the library for NCCL_TUNER_PLUGIN: that of the wheel, else a new build if necessary.
 
-    Unavailable without a compiler where it has to be built.
+    Raises Unavailable if it must be built and there is no compiler.
     """
     return build_native(plugin_target())

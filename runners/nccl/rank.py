@@ -36,7 +36,7 @@ _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """What a rank does for one variant: a program's `rounds`, or without them a library's call with `settings`."""
+    """One rank's part of a variant: the `rounds` of a program, or a library call with `settings`."""
 
     layout: DataLayout
     settings: LibrarySettings | None = None
@@ -44,7 +44,7 @@ class NcclPart:
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether its memory is a symmetric window."""
+        """Return whether its memory is a symmetric window."""
         return self.settings is not None and self.settings.algorithm == SYMMETRIC
 
     def to_json(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class NcclParts:
         self.seconds = 0.0
 
     def load(self, documents: Iterable[Mapping[str, Any]], ids: Mapping[str, str]) -> None:
-        """Replace the parts; `ids` are those of communicators that are new, by the text of their settings."""
+        """Replace the parts. `ids` are the ids of new communicators, by the text of their settings."""
         self._parts = [NcclPart.from_json(each) for each in documents]
         for part in self._parts:
             if (text := str(part.settings)) in ids and part.settings not in self._communicators:
@@ -217,7 +217,7 @@ class NcclParts:
                 self._device.add(*ends, count * chunk, dtype)
 
     def complaint(self) -> str | None:
-        """Return in one line what is wrong with the result of the checked call."""
+        """Return a line that describes the first wrong element of the checked call, None if all are right."""
         if self._current is None:
             return None
         part, memory, flat, _, _ = self._current
@@ -230,12 +230,12 @@ class NcclParts:
 
 
 class NcclRank(SocketRank[NcclParts]):
-    """One rank of the nccl runner. Commands besides those of every rank:
+    """One rank of the nccl runner. Commands in addition to those of every rank:
 
-    ids    how many communicators are new                -> ids of those, of rank 0
-    load   the parts, and the ids                        -> loaded
-    log    where the log was read up to                  -> its further lines
-    clock                                                -> what the clock shows
+    ids    number of new communicators             -> their ids, from rank 0
+    load   the parts and the ids                   -> loaded
+    log    position up to which the log was read   -> its further lines
+    clock                                          -> the current time
     """
 
     def __init__(self, control: FramedSocket, library: Nccl, parts: NcclParts, rank: int) -> None:
@@ -268,8 +268,10 @@ class NcclRank(SocketRank[NcclParts]):
 
 
 def main() -> None:
-    """Be the rank that the arguments say: where the runner listens, this rank or -1 for that of a launcher, how many
-    there are, and on a node, the library, its runtime, whether memory is of a GPU, and how many calls are timed."""
+    """Run the rank that the arguments describe: address of the runner, this rank (-1: from the launcher), number of
+    ranks
+    in total and per node, the library, its runtime, whether memory is on a GPU, and the number of timed calls.
+    """
     meeting, rank, ranks, per_node, library, runtime, memory, iterations = sys.argv[1:9]
     number = int(rank) if int(rank) >= 0 else next(int(os.environ[name]) for name in _RANKS if name in os.environ)
     # torch takes seconds to load, and the runner waits less for the hello of a rank that it hears of.

@@ -1,4 +1,4 @@
-"""The processes of all ranks over NCCL: where they run, and how they are started, loaded and asked for their log."""
+"""The processes of all ranks over NCCL: where they run, how they are started and loaded, how logs are read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCAL, RAY = "local", "ray"
 
 @dataclass(frozen=True, slots=True)
 class RankOptions:
-    """How ranks are started, and what they do; see `NcclConfig` for the fields of these names."""
+    """How to start ranks and what they run; see `NcclConfig` for the fields of these names."""
 
     launcher: str = LOCAL
     hosts: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class NcclRanks(StartedRanks):
 
     @property
     def facts(self) -> Facts:
-        """What times depend on, as the ranks say it."""
+        """Facts that affect times, as the ranks report them."""
         return {"library": f"{'RCCL' if self.is_rccl else 'NCCL'} {self.hellos[0]['version']}"}
 
     def load(self, parts: Sequence[Sequence[NcclPart]], deadline: float) -> None:
@@ -112,7 +112,10 @@ class NcclRanks(StartedRanks):
 def _starting(
     ranks: int, options: RankOptions, variables: Mapping[str, str]
 ) -> tuple[str, Callable[[str, Mapping[str, str]], list[ProcessHandle]], Callable[[], None]]:
-    """Return where ranks reach this process (empty: they are on this machine), what starts them, and what ends that."""
+    """Return the address of this process for ranks (empty: they run on this machine), a function that starts them, and
+    one
+    that frees their nodes.
+    """
 
     def command(meeting: str, rank: int, per_node: int) -> tuple[str, ...]:
         words = (options.library, options.runtime or "", options.memory, str(options.iterations))

@@ -1,4 +1,4 @@
-"""NcclRunner: settings of NCCL or RCCL, proved by its log, and programs beside them, all timed in turns."""
+"""NcclRunner: settings of NCCL or RCCL, verified by its log, and programs, timed alternately."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import ProgramBlocks, rounds_of
 
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
-"""How long ranks may take to start, besides the time limit of a request: torch and CUDA are loaded."""
+"""Time that ranks may need to start (they load torch and CUDA), in addition to the time limit of a request."""
 MOST_SETS = 3
 """Sets of ranks that are kept: each holds memory of the GPUs."""
 
@@ -37,8 +37,10 @@ Variant = Sequence[NcclPart]
 
 
 class NcclGroups:
-    """Implements `RankGroup` by several sets of ranks: the library reads some variables once in a process, so settings
-    with others have ranks of their own, and so has the log, which takes time."""
+    """Implements `RankGroup` by several sets of ranks. The library reads some variables once per process, so settings
+    with
+    different variables have their own ranks; so has the log, which takes time.
+    """
 
     def __init__(self, ranks: int, options: RankOptions) -> None:
         self.ranks = range(ranks)
@@ -49,11 +51,11 @@ class NcclGroups:
 
     @property
     def pids(self) -> list[int]:
-        """Those of the ranks that ran last."""
+        """Process ids of the ranks that ran last."""
         return [] if self._current is None else self._current.pids
 
     def ranks_for(self, settings: LibrarySettings | None, logs: bool) -> NcclRanks:
-        """Return ranks that can run with `settings`, started where there are none; those used least lately may go."""
+        """Return ranks that can run with `settings`, started if necessary; the least recently used set may be ended."""
         key = tuple(sorted(process_variables(settings).items())), logs
         if key not in self._sets:
             while len(self._sets) >= MOST_SETS:
@@ -98,11 +100,12 @@ class NcclGroups:
 class NcclRunner(LiveRunner[NcclGroups]):
     """Implements `Runner` on stock NCCL or RCCL.
 
-    in_place: says of a collective whether calls of the library work in place; by default as PyTorch's do
+    in_place: tells whether calls of a collective work in place; by default as PyTorch's do
 
-    A setting is timed at a size only after a call with a log has shown that the library took it. The time of a
-    repetition is that of `iterations` calls in a row over their number, on memory of their own; the call before them
-    has the data that are checked.
+    A setting is timed at a size only after a logged call has shown that the library used it. The time of a repetition
+    is
+    that of `iterations` successive calls divided by their number, on separate memory; the call before them has the data
+    that are checked.
     """
 
     name = "nccl"
@@ -159,7 +162,7 @@ class NcclRunner(LiveRunner[NcclGroups]):
         return [NcclPart(layout, None, each) for each in rounds]
 
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
-        """Call each setting once at each size with a log; RunStopped where that does not show that it was taken."""
+        """Call each setting once at each size with a log. Raises RunStopped if the log does not show its use."""
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         parts = [equal_parts(program, element_bytes) for program in request.programs.values()]
         elements = [divisible_size(size, element_bytes, parts) // element_bytes for size in request.sizes_bytes]

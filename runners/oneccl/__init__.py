@@ -1,1 +1,1 @@
-"""Programs over oneCCL's point-to-point calls, beside oneCCL's own algorithms."""
+"""Programs over oneCCL's point-to-point calls, next to oneCCL's own algorithms."""

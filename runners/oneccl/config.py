@@ -25,7 +25,7 @@ class OneCclConfig(FabricConfig):
 
     @property
     def uses_cluster(self) -> bool:
-        """Whether there is no fabric or loopback named: then a cluster may be the network."""
+        """Return whether neither a fabric nor loopback is named, so that a cluster may be the network."""
         return self.fabric is None and self.where not in ("fabric", "loopback")
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:

@@ -1,7 +1,7 @@
-"""Fetch the parts of oneCCL's packages that are needed: 45 MB instead of the gigabytes that the packages bring along.
+"""Fetch the necessary parts of oneCCL's packages: 45 MB instead of the gigabytes of the whole packages.
 
-`python -m chorale.runners.oneccl.install` puts them beside this Python installation, for every version that the runner
-knows or for those that are named.
+`python -m chorale.runners.oneccl.install` installs them next to this Python, for every version that the runner knows or
+for the given ones.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PARTS = (ARCHIVE, LIBFABRIC, TCP_PROVIDER)
 
 @dataclass(frozen=True, slots=True)
 class OneCclParts:
-    """Where the parts lie under `root`, laid out as in the packages."""
+    """Paths of the parts under `root`, laid out as in the packages."""
 
     root: Path
 
@@ -70,7 +70,7 @@ class OneCclParts:
         return self.root / ARCHIVE
 
     def runtime_files(self) -> dict[str, bytes]:
-        """Return what a rank needs beside our libraries, by the names that it is looked for."""
+        """Return the files that a rank needs in addition to our libraries, by the names under which they are loaded."""
         libfabric = (self.root / LIBFABRIC).read_bytes()
         provider = (self.root / TCP_PROVIDER).read_bytes()
         return {"libfabric.so": libfabric, "libfabric.so.1": libfabric, "libtcp-fi.so": provider}
@@ -85,7 +85,7 @@ def parse_version(text: str) -> Version:
 
 
 def install_folder(version: Version) -> Path:
-    """Return the folder where `chorale.runners.oneccl.install` puts the parts."""
+    """Return the folder in which `chorale.runners.oneccl.install` installs the parts."""
     return Path(sys.prefix) / "share" / "chorale" / f"oneccl-{next(iter(PACKAGES[version].values()))}"
 
 
@@ -131,7 +131,9 @@ _LIMIT_S = 600.0
 
 
 def install(targets: Mapping[Version, Path]) -> None:
-    """Download the packages and put what is needed of each version under its folder. Unavailable if that fails."""
+    """Download the packages and install the necessary parts of each version in its folder. Raises Unavailable on
+    failure.
+    """
     missing = [version for version, target in targets.items() if not all((target / part).exists() for part in PARTS)]
     if not missing:
         return
@@ -146,7 +148,7 @@ def install(targets: Mapping[Version, Path]) -> None:
 
 
 def wheel_in(folder: Path, name: str, version: str) -> Path:
-    """Return the wheel of a distribution that lies in `folder`. Unavailable if there is none."""
+    """Return the wheel of a distribution in `folder`. Raises Unavailable if there is none."""
     wheels = sorted(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
     if not wheels:
         raise Unavailable("oneCCL's packages must come as wheels", f"none of {name} {version}", "use Linux on x86-64")

@@ -1,4 +1,4 @@
-"""The process of one rank over oneCCL, whose point-to-point calls carry the messages of the engine."""
+"""The process of one rank over oneCCL, whose point-to-point calls carry the engine's messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class OneCcl:
-    """The library of native/oneccl.cpp; `address` is that of the chorale_messages, once the others are joined."""
+    """The library of native/oneccl.cpp; `address` is that of the chorale_messages, after joining the other ranks."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -72,10 +72,10 @@ class OneCcl:
 
 
 class OneCclRank(SocketRank[RankParts]):
-    """One rank of the oneccl runner. Commands besides those of every rank:
+    """One rank of the oneccl runner. Commands in addition to those of every rank:
 
     load     the rank's part of every program, and where to join the others  -> loaded
-    clock                                                                    -> what the clock shows
+    clock                                                                    -> the current time
     """
 
     def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
@@ -96,8 +96,10 @@ LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
 
 
 def main() -> None:
-    """Be the rank that the arguments say: where the runner listens, this rank, how many there are, its IP address; the
-    token that the runner knows it by is the variable CHORALE_TOKEN."""
+    """Run the rank that the arguments describe: address of the runner, this rank, number of ranks, IP address. The
+    variable
+    CHORALE_TOKEN holds the token by which the runner knows it.
+    """
     meeting, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     control = meet_runner(meeting)
 

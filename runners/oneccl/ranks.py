@@ -1,4 +1,4 @@
-"""The processes of all ranks over oneCCL: where they run, how they are started, commanded and ended."""
+"""The processes of all ranks over oneCCL: where they run, how they are started, controlled and ended."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """The host of every rank, and facts that measurements there depend on.
+    """The host of every rank, and facts that affect measurements there.
 
-    address:      where ranks on other machines reach this process; empty if all are on this machine
+    address: address of this process for ranks on other machines; empty if all are on this machine
     """
 
     hosts: Sequence[Host]
@@ -43,10 +43,10 @@ class RankPlacement:
 def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> RankPlacement:
     """Return where the ranks of `topology` run.
 
-    where:  one of NETWORK_KINDS; None takes the fabric that is up for the topology, else the cluster
-    fabric: name of the fabric, needed where several are up
+    where:  one of NETWORK_KINDS; None for the fabric of the topology if it is up, else the cluster
+    fabric: name of the fabric, needed if several are up
 
-    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such network.
+    Raises InvalidInput for an unknown kind or an ambiguous fabric, and Unavailable if there is no such network.
     """
     require_network_kind(where)
     if where == LOOPBACK:

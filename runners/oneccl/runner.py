@@ -1,7 +1,7 @@
-"""OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms.
+"""OneCclRunner: programs over oneCCL's point-to-point calls, timed next to oneCCL's own algorithms.
 
 oneCCL reads once, at its start, which algorithm serves which range of sizes. So each of its algorithms is measured at
-sizes of its own, a few elements apart, with a range for each.
+slightly different sizes, a few elements apart, each in its own range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     CollectiveName.REDUCE: ("ring", "tree", "double_tree", "rabenseifner"),
     CollectiveName.ALLTOALL: ("naive", "scatter"),
 }
-"""What oneCCL's build for CPUs has over libfabric, by collective."""
+"""Algorithms of oneCCL's CPU build over libfabric, by collective."""
 
 VARIABLES: Mapping[str, str] = {
     CollectiveName.ALLREDUCE: "CCL_ALLREDUCE",
@@ -44,7 +44,7 @@ VARIABLES: Mapping[str, str] = {
 """The variable that says which algorithm serves which sizes."""
 
 _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL})
-"""Collectives whose size, as oneCCL sees it, is that of one rank's shard."""
+"""Collectives for which oneCCL counts the size of one rank's shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +78,21 @@ MAX_RANKS = 256
 _WORK_BYTES = 40  # per element, to make and to check data
 
 START_LIMIT_S, START_PER_RANK_S = 30.0, 0.5
-"""How long the ranks may take to find one another, before the time limit of the request counts."""
+"""Time that the ranks may need to connect, before the time limit of the request starts."""
 
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.oneccl.rank")
 
 
 class OneCclRunner(LiveRunner[OneCclRanks]):
-    """Implements `Runner` with one process per rank, all programs and sizes of a request in each.
+    """Implements `Runner` with one process per rank; each runs all programs and sizes of a request.
 
-    fabric: name of the fabric; needed only where several have the topology
-    where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else a cluster.
-            On loopback there is no network: times are about this machine's memory and scheduler
-    version: of oneCCL
+    fabric: name of the fabric; needed only if several have the topology
+    where:  `fabric`, `cluster` or `loopback`; None for the fabric of the topology if it is up, else a cluster. Loopback
+            has no network: times depend on this machine's memory and scheduler
+    version: version of oneCCL
 
-    The time limit of a request counts from when the ranks have found one another; building native code, once, is not
-    counted either.
+    The time limit of a request starts when the ranks are connected. The one-time build of native code does not count.
     """
 
     name = "oneccl"

@@ -1,4 +1,4 @@
-"""What starts a process for each GPU: the command lines of mpirun, mpiexec and srun."""
+"""Command lines that start a process for each GPU: mpirun, mpiexec and srun."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Launcher = Literal["openmpi", "mpich", "srun"]
 
 
 class LaunchOptions(Protocol):
-    """launcher: what starts the processes; hosts: nodes in the order of their ranks, none for where it is started
+    """launcher: starts the processes; hosts: nodes in the order of their ranks, none for the current node or allocation
 
-    gpus_per_node: None for as many as there are ranks on each of `hosts`; mpi: that srun sets up, see `srun --mpi=list`
+    gpus_per_node: None for the number of ranks on each of `hosts`; mpi: kind that srun sets up, see `srun --mpi=list`
     """
 
     @property
@@ -36,7 +36,7 @@ class LaunchOptions(Protocol):
 
 
 def gpus_per_machine(topology: Topology) -> int | None:
-    """Return how many ranks share a box where the ids of nodes say so (`BOX.GPU`, boxes alike), else None."""
+    """Return the number of ranks per box if the ids of nodes have the form `BOX.GPU` with equal boxes, else None."""
     boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
     sizes = set(boxes.values())
     return sizes.pop() if len(sizes) == 1 and "" not in boxes else None
@@ -69,11 +69,13 @@ def launch_command(ranks: int, options: LaunchOptions) -> list[str]:
 
 
 def srun_command(ranks: int, per_node: int, options: LaunchOptions) -> list[str]:
-    """Return the command of Slurm's launcher; a shell has to put in what begins with `$`.
+    """Return the command of Slurm's launcher; a shell must expand the variables in it.
 
-    Steps share what other steps of the job hold, such as the one that this command may be in. srun keeps an order of
-    nodes only where it is told the node of every rank; otherwise the number of nodes is said, as it would take all of a
-    larger allocation, and so is the order of ranks, which a site may have changed.
+    The step may share resources with other steps of the job, such as the one that runs this command. srun keeps an
+    order
+    of nodes only if it is given the node of every rank. Otherwise the command gives the number of nodes, because srun
+    would
+    use all nodes of a larger allocation, and the distribution of ranks, because a site may have another default.
     """
     command = ["srun", f"--mpi={options.mpi or MPI_TYPE}", "--overlap", "--kill-on-bad-exit=1", f"--job-name={STEP}"]
     command += [f"--nodes={ranks // per_node}", f"--ntasks={ranks}"]

@@ -1,4 +1,4 @@
-"""How much memory a process uses, and what happens when it uses too much."""
+"""Measure the memory that a process uses, and act if it uses too much."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOOK_S = 0.05
-"""Seconds between two looks at a process; what it can take meanwhile is the error of a limit."""
+"""Seconds between two measurements of a process. A limit can be exceeded by what it allocates in that time."""
 _PAGE_BYTES = resource.getpagesize()
 
 
 def resident_bytes(pid: int | str = "self") -> int:
     """Return the private memory that a process uses, in bytes; 0 if it has ended.
 
-    Only pages that were written count. A limit on address space (RLIMIT_DATA) also counts what is reserved and never
-    used, such as stacks of threads and arenas of malloc: how many there are depends on the load of the machine, so that
-    small computations fail by chance.
+    Only pages that were written count. A limit on address space (RLIMIT_DATA) also counts memory that is reserved and
+    never
+    used, such as stacks of threads and arenas of malloc. How much there is depends on the load of the machine, so small
+    computations would fail at random.
     """
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()

@@ -1,4 +1,4 @@
-"""Where ranks ran: what each says of its host, compared with what was asked."""
+"""Compare the hosts that ranks report with the hosts that were requested."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from chorale.runners.process_launch.slurm import node_name
 
 @dataclass(frozen=True, slots=True)
 class RankHost:
-    """What a rank says of its host: the name that counts, and all names and addresses, without those of loopback."""
+    """The host that a rank reports: its main name, and all its names and addresses except those of loopback."""
 
     name: str
     aliases: frozenset[str]
 
     @staticmethod
     def of_words(words: Sequence[str]) -> RankHost:
-        """Return the host whose name is the first of `words`."""
+        """Return the host with all of `words` as names; the first is its main name."""
         return RankHost(words[0], frozenset(words))
 
     def is_called(self, host: str) -> bool:
-        """Whether `host`, as a user wrote it, is this host; names count without their domain."""
+        """Return whether `host`, as a user wrote it, is this host; domains are ignored."""
         short = {name.partition(".")[0] for name in self.aliases if not name[:1].isdigit()} | self.aliases
         if host in self.aliases or host.partition(".")[0] in short or _is_loopback(host):
             return True
@@ -46,10 +46,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, RankHost]) -> str | None:
-    """Return in one line which rank is not where it should be, None if none is.
+    """Return which rank is on the wrong host, in one line; None if none is.
 
-    hosts:    of the ranks, `per_host` on each, as the user named them; empty where only so many share a host
-    ranks:    what those ranks say that could
+    hosts:    hosts of the ranks as the user named them, `per_host` ranks on each; empty if only the number per host
+    matters
+    ranks:    reports of the ranks that could give one
     """
     for rank, actual in sorted(ranks.items()):
         if hosts and not actual.is_called(hosts[rank // per_host]):
@@ -63,6 +64,6 @@ def placement_fault(hosts: Sequence[str], per_host: int, ranks: Mapping[int, Ran
 
 
 def host_names(ranks: Mapping[int, RankHost]) -> str | None:
-    """Return the names of the hosts of `ranks` in rank order, each once in a row; None where none is known."""
+    """Return the names of the ranks' hosts in rank order, without repetitions in a row; None if none is known."""
     names = [ranks[rank].name for rank in sorted(ranks)]
     return ",".join(name for index, name in enumerate(names) if names[index - 1 : index] != [name]) or None

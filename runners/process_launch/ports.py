@@ -1,4 +1,4 @@
-"""Which TCP ports processes listen on, and who reaches them."""
+"""Find the TCP ports on which processes listen, and who can reach them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ MAX_NAME = 60
 
 @dataclass(frozen=True, slots=True, order=True)
 class OpenPort:
-    """A port that a process listens on. `address` is that of the interface, or `0.0.0.0` or `::` for all of them."""
+    """A port on which a process listens. `address` is that of the interface; `0.0.0.0` or `::` stand for all
+    interfaces.
+    """
 
     port: int
     address: str
@@ -23,7 +25,7 @@ class OpenPort:
 
     @property
     def is_local(self) -> bool:
-        """Whether this machine alone reaches it."""
+        """Return whether only this machine can reach it."""
         address = ipaddress.ip_address(self.address)
         mapped = getattr(address, "ipv4_mapped", None)
         return (mapped or address).is_loopback

@@ -25,7 +25,7 @@ NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
 
 
 def require_network_kind(where: str | None) -> None:
-    """Raise InvalidInput unless `where` is one of NETWORK_KINDS, or None for whichever there is."""
+    """Raise InvalidInput unless `where` is one of NETWORK_KINDS, or None for any."""
     if where not in (None, *NETWORK_KINDS):
         raise unknown_name("place to run", str(where), NETWORK_KINDS)
 
@@ -58,11 +58,11 @@ class ProcessHandle(Protocol):
     """A process that was started. It dies when whoever started it is gone, however that ended."""
 
     def poll(self) -> int | None:
-        """Return its exit code as `subprocess` does, -N where signal N killed it; None while it runs."""
+        """Return the exit code as `subprocess` does, -N if signal N killed it; None while it runs."""
         ...
 
     def read(self, name: str) -> bytes:
-        """Return what the file `name` of the working folder holds now, nothing where there is no such file."""
+        """Return the current content of the file `name` in the working folder, empty if there is no such file."""
         ...
 
     def kill(self) -> None:
@@ -75,7 +75,7 @@ class ProcessHandle(Protocol):
 
 
 class Host(Protocol):
-    """Somewhere a process can be started. `address` is the IP address where processes elsewhere reach it."""
+    """A place where processes can be started. `address` is the IP address at which processes elsewhere reach it."""
 
     @property
     def address(self) -> str: ...
@@ -97,7 +97,7 @@ class GpuCluster(Protocol):
     """Lends nodes one request at a time. A cluster is used by one thread."""
 
     def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
-        """Return nodes for `ranks` processes with a GPU each; Unavailable if there are not enough."""
+        """Return nodes for `ranks` processes with a GPU each. Raises Unavailable if there are not enough."""
         ...
 
     def release(self) -> None:
@@ -125,16 +125,16 @@ others to end elsewhere is asked to end first, and given some seconds."""
 def start_guarded(
     argv: Sequence[str], folder: Path, grace_s: float = 0.0, standard_input: str = os.devnull, **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a process group of its own that ends, and `folder` with it, when this process does.
+    """Start a command in a new process group. When this process ends, the group is killed and `folder` is removed.
 
-    grace_s: see `ProcessSpec`; options: of Popen
+    grace_s: see `ProcessSpec`; options: for Popen
     """
     guarded = ["/bin/sh", "-c", _GUARD, "sh", str(folder), f"{grace_s:g}", standard_input, *argv]
     return subprocess.Popen(guarded, stdin=subprocess.PIPE, start_new_session=True, **options)  # noqa: S603
 
 
 def end_guarded(process: subprocess.Popen[bytes], grace_s: float = 0.0) -> None:
-    """Kill a process of `start_guarded`, what it started, and the guard. Safe to call twice."""
+    """Kill a process of `start_guarded`, its descendants and the guard. Safe to call twice."""
     if process.stdin is None or process.stdin.closed:
         return
     # The guard lives as long as the pipe, so that until here the group's number belongs to nobody else.
@@ -158,13 +158,13 @@ def rank_environment() -> dict[str, str]:
 
 
 _WATCH = 'trap \'\' HUP INT TERM USR1 USR2; read _; sleep 6; rm -rf "$1" || rm -rf "$1"'
-"""Processes that write into the folder have some seconds to end: those of a step, see `ProcessSpec.grace_s`."""
+"""Processes that write into the folder get a few seconds to end: the processes of a step, see `ProcessSpec.grace_s`."""
 
 
 class LocalHost:
-    """Implements `Host` with processes on this machine, each in a process group of its own.
+    """Implements `Host` with processes on this machine, each in its own process group.
 
-    prefix: command that starts the command given to it elsewhere, such as in a namespace; it must `exec` it.
+    prefix: command that starts its arguments elsewhere, such as in a namespace; it must `exec` them
     """
 
     def __init__(self, address: str = LOOPBACK_ADDRESS, prefix: tuple[str, ...] = ()) -> None:
@@ -225,7 +225,7 @@ class LocalProcess:
         return path.read_bytes() if path.exists() else b""
 
     def kill(self) -> None:
-        """Kill the group: the process, what it started, and the guard."""
+        """Kill the group: the process, its descendants and the guard."""
         end_guarded(self._process, self._grace_s)
 
     def close(self) -> None:
@@ -238,9 +238,10 @@ class LocalProcess:
 
 @contextlib.contextmanager
 def watched_folder(prefix: str, parent: Path | None) -> Iterator[Path]:
-    """Make a folder in `parent` for the block, by default in the system's temporary folder; it goes with this process.
+    """Create a folder in `parent` (default: the system's temporary folder) for the block; it is removed with this
+    process.
 
-    A shell beside this process removes the folder where the process ends without a word.
+    A separate shell removes the folder if this process is killed.
     """
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
         watcher = subprocess.Popen(  # noqa: S603
@@ -267,7 +268,7 @@ def _members(group: int) -> list[psutil.Process]:
 
 
 def _is_asked_to_end(process: psutil.Process) -> bool:
-    """Whether SIGTERM ends a process that still runs: guards ignore it."""
+    """Return whether SIGTERM ends a process that still runs. Guards ignore it."""
     with contextlib.suppress(OSError, psutil.Error):
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
@@ -291,10 +292,10 @@ MANUAL_LAUNCHER_ENVIRONMENT = {"HYDRA_LAUNCHER": "manual"}
 
 
 class MpichHost:
-    """Implements `Host`: the job starts at `head`, and what its `mpiexec` asks for at `nodes`.
+    """Implements `Host`: the job starts at `head`; its `mpiexec` starts processes at `nodes`.
 
-    The nodes are those of `-hosts`, in the same order, and `mpiexec` is that of MPICH on all of them. A job may call it
-    several times, one after the other.
+    The nodes are those of `-hosts`, in the same order, and all have MPICH's `mpiexec`. A job may call it several times,
+    one after the other.
     """
 
     def __init__(self, nodes: Sequence[Host], head: Host | None = None) -> None:

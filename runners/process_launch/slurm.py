@@ -19,10 +19,12 @@ STEP_VARIABLE = "CHORALE_STEP"
 """The name of the steps that a launch starts, by which they are found again."""
 
 STEP_GRACE_S = 5.0
-"""How long srun may take to end its step when it is told to, before it is killed."""
+"""Time for srun to end its step after SIGTERM, before it is killed."""
 
 TASK_RESOURCE = "chorale_task"
-"""What a task of a job array has once in the Ray cluster of all tasks: each is a job with nodes of its own."""
+"""Resource that each task of a job array provides once in the Ray cluster of all tasks, each being a job with its
+nodes.
+"""
 
 _ANSWER_LIMIT_S = 30.0
 _STEP_END_LIMIT_S = 30.0
@@ -36,7 +38,7 @@ _TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 
 
 def in_slurm_job() -> bool:
-    """Whether this process is part of a job of Slurm."""
+    """Return whether this process belongs to a Slurm job."""
     return "SLURM_JOB_ID" in os.environ
 
 
@@ -51,9 +53,9 @@ def node_facts() -> dict[str, str]:
 
 
 def require_one_process() -> None:
-    """Raise InvalidInput where a launcher has started this command several times: each would start all ranks.
+    """Raise InvalidInput if a launcher has started several copies of this command: each would start all ranks.
 
-    Workers of Ray have the variables of the step that started their nodes, and are no such processes.
+    Workers of Ray have the variables of the step that started their nodes, but are no such copies.
     """
     if "RAY_RAYLET_PID" in os.environ:
         return
@@ -73,9 +75,9 @@ class SlurmAllocation:
 
     @staticmethod
     def current() -> SlurmAllocation:
-        """Return the allocation of the job that this process is part of; Unavailable where Slurm does not answer.
-
-        All nodes of the job, also where this process is a step on some of them.
+        """Return the allocation of the job to which this process belongs, with all nodes of the job, even if this
+        process is
+        a step on some of them. Raises Unavailable if Slurm does not answer.
         """
         names = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
         nodes = tuple(slurm_output("scontrol", "show", "hostnames", names).split())
@@ -92,7 +94,7 @@ class SlurmAllocation:
 
 
 def slurm_output(*argv: str) -> str:
-    """Return what a command of Slurm prints; Unavailable, with its words, where it fails."""
+    """Return the output of a Slurm command. Raises Unavailable, with its message, if it fails."""
     rule, way_out = "Slurm must answer", "see `sinfo`, and whether the commands of Slurm are on the PATH"
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603
@@ -104,9 +106,9 @@ def slurm_output(*argv: str) -> str:
 
 
 def mpi_types() -> tuple[str, ...]:
-    """Return the kinds of MPI that srun sets up, as `srun --mpi=list` prints them; none where it does not say.
+    """Return the kinds of MPI that srun sets up, as `srun --mpi=list` prints them; empty if it does not.
 
-    Each stands on a line of its own, before Slurm 21.08 behind `srun: ` and on the other stream.
+    Each is on its own line; before Slurm 21.08 after `srun: ` and on the other stream.
     """
     try:
         listed = subprocess.run(
@@ -143,7 +145,7 @@ def new_step_name() -> str:
 
 
 def require_steps_ended(name: str) -> None:
-    """End the steps called `name` of this job that still run; Unavailable where one is left after some patience."""
+    """End the running steps `name` of this job. Raises Unavailable if one does not end."""
     deadline_s = time.monotonic() + _STEP_END_LIMIT_S
     while steps := _steps_named(name):
         if time.monotonic() > deadline_s:
@@ -162,10 +164,11 @@ def _steps_named(name: str) -> list[str]:
 
 
 class SlurmHost:
-    """Implements `Host`: processes on this node that start steps with the name in `STEP_VARIABLE`, which end with them.
+    """Implements `Host`: processes on this node that start steps named by `STEP_VARIABLE`, which end with them.
 
-    srun leaves its step running where it is killed, and the next one then waits for the nodes: so it is asked to end
-    first, and steps that are left are cancelled.
+    A killed srun leaves its step running, and the next step then waits for the nodes. So srun is first asked to end,
+    and
+    remaining steps are cancelled.
     """
 
     def __init__(self) -> None:
@@ -196,7 +199,7 @@ class SlurmProcess:
         return self._process.read(name)
 
     def kill(self) -> None:
-        """End the process and its steps; Unavailable where a step does not end."""
+        """End the process and its steps. Raises Unavailable if a step does not end."""
         was_running = self._process.poll() is None
         self._process.kill()
         if was_running and not self._is_ended:
@@ -228,10 +231,10 @@ while [ "$words" -gt 0 ]; do
 done
 exec srun --overlap --mpi=none --job-name="${CHORALE_STEP:-chorale}" --distribution=arbitrary "$@"
 """
-"""What HYDRA_LAUNCHER_EXEC names in a job: srun orders nodes itself and waits for what the step around it holds."""
+"""Script for HYDRA_LAUNCHER_EXEC in a job. Plain srun would reorder nodes and wait for what the outer step holds."""
 
 OPEN_MPI_ARGUMENTS = "--overlap --job-name="
-"""What Open MPI's mpirun has to tell srun, before the name of the step."""
+"""Arguments that Open MPI's mpirun passes to srun, before the name of the step."""
 
 
 def launcher_environment(script: str, step_name: str) -> dict[str, str]:

@@ -45,13 +45,15 @@ _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `
 
 
 class RayCluster:
-    """A connection to Ray that shuts down what it started and nothing else.
+    """A connection to Ray that shuts down only what it started.
 
-    `address` (or RAY_ADDRESS) names an existing cluster, which is only left at the end. Without it, a process
-    that already has a connection uses it, and otherwise a local cluster is started with `cpus` logical CPUs:
-    at least 2, so that one actor can measure while another prepares. On a busy machine that is tried `attempts` times.
+    `address` (or RAY_ADDRESS) names an existing cluster, which is left running. Without an address, an existing
+    connection of this process is used; otherwise a local cluster is started with `cpus` logical CPUs, at least 2, so
+    that
+    one actor can measure while another prepares. On a busy machine the start is tried `attempts` times.
 
-    A local cluster listens on loopback, and its token and session folder are this user's alone. One that exists must
+    A local cluster listens on loopback; its token and session folder belong to this user alone. An existing cluster
+    must
     authenticate its users, unless `--insecure-cluster` was given.
     """
 
@@ -81,7 +83,7 @@ class RayCluster:
 
     @property
     def free(self) -> dict[str, float]:
-        """What no actor holds right now, in all nodes together, by Ray's names."""
+        """Return the resources that no actor holds at the moment, over all nodes, by Ray's names."""
         return dict(ray.available_resources())  # type: ignore[no-untyped-call]
 
     def check(self) -> None:
@@ -157,16 +159,16 @@ def _start(cpus: int, attempts: int) -> None:
 TOKEN_BYTES = 32
 _OTHERS = 0o077
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray keeps to loopback where this is off, as it does by default on systems whose firewall asks about open ports."""
+"""Turning this off restricts Ray to loopback, as is its default on systems whose firewall asks about open ports."""
 MAX_PARENT_BYTES = 36
 """Ray puts sockets at up to 70 characters below it, and the system takes paths of 107 bytes."""
 
 
 def secure_token() -> None:
-    """Make Ray's token file for this user alone before Ray makes it for everybody, or take it from others again.
+    """Create Ray's token file for this user alone before Ray creates a public one, or remove the others' access to it.
 
-    Without a home folder that can be written the file lies in a temporary folder of this user. RAY_AUTH_TOKEN, and
-    other modes than the token's, are left to who set them.
+    If the home folder is not writable, the file is in this user's temporary folder. RAY_AUTH_TOKEN and modes without a
+    token are not touched.
     """
     if os.environ.get("RAY_AUTH_TOKEN_PATH") == "":
         del os.environ["RAY_AUTH_TOKEN_PATH"]  # Ray would take it for the name of a file

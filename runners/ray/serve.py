@@ -74,7 +74,7 @@ class HttpServer:
         self._thread.join(STOP_LIMIT_S + 1)
 
     def _listened_to(self, application: Any) -> Any:
-        """Return `application`, whose reason for not starting is noted; uvicorn only logs it."""
+        """Return `application` with a record of why it did not start; uvicorn only logs that."""
 
         async def listening(scope: Any, receive: Any, send: Any) -> None:
             async def noting(message: Any) -> None:
@@ -144,9 +144,9 @@ def serve_application(
 
 
 def application_of(build: Callable[[], Any]) -> Any:
-    """Return what Serve runs: one replica that serves what `build` returns.
+    """Return the Serve application: one replica that serves the result of `build`.
 
-    It lives on the head, where the folder and the files of the service are.
+    It runs on the head, where the service's folder and files are.
     """
     from ray import serve  # noqa: PLC0415  # a second to import
 

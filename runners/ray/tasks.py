@@ -15,9 +15,9 @@ from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress
 
 MEMORY_SLACK = 2
-"""How many times the memory that it said a computation may use before its worker is stopped."""
+"""Factor by which a computation may exceed its announced memory before its worker is stopped."""
 MAX_TASK_RETRIES = 2
-"""How often a computation is begun again after the death of its worker."""
+"""How often a computation is restarted after the death of its worker."""
 
 Computation = Callable[[Any, Progress], Any]
 
@@ -33,7 +33,7 @@ class TaskFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskFailure:
-    """A computation that ended without a result. `error` is what it raised, None where it was cancelled."""
+    """A computation that ended without a result. `error` is the exception, None if it was cancelled."""
 
     kind: TaskFailureKind
     error: BaseException | None = None
@@ -76,9 +76,9 @@ def _run(computation: Computation, argument: Any, board: Any, key: str, memory_b
 
 
 class RayTaskBackend:
-    """Computations as Ray tasks of one CPU each, with the memory that each will need set aside.
+    """Runs computations as Ray tasks of one CPU each; the memory that each announces is reserved.
 
-    A task whose worker dies begins again, so that `computation` must be pure. Not thread-safe.
+    A task whose worker dies is restarted, so `computation` must be pure. Not thread-safe.
     """
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Whether a Ray cluster asks for a token: joining one that does not lets anybody run code in it, and here."""
+"""Check whether a Ray cluster requires a token. Joining one that does not lets anybody run code there and here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether the head of a Ray cluster answers.
+"""Check whether the head of a Ray cluster answers.
 
-Ray itself notices after minutes that it does not, and then ends the process that uses it.
+Ray itself takes minutes to notice that it does not, and then ends the process that uses it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def handle_loss(handler: LossHandler) -> None:
 
 
 def end_with_raylet() -> None:
-    """End this worker at once when the raylet that started it ends, and with it all that its threads hold.
+    """End this worker, with everything that its threads hold, as soon as the raylet that started it ends.
 
-    Ray makes what lived here again elsewhere; by itself a worker whose threads are busy stays.
+    Ray restarts its actors elsewhere. Without this, a worker with busy threads stays.
     """
     raylet = os.getppid()
 
@@ -92,7 +92,7 @@ class ClusterWatch:
 
 
 def head_answers(address: str, timeout_s: float) -> bool:
-    """Whether somebody who speaks HTTP/2, as Ray's head does, answers at HOST:PORT; a stopped process does not."""
+    """Return whether HOST:PORT answers in HTTP/2, as Ray's head does; a stopped process does not answer."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as connection:

@@ -278,7 +278,7 @@ class RayWorkers:
         self._measurers[self._measurers.index(measurer)] = self._new_measurer(away_from)
 
     def _has_alternative_to(self, node: str) -> bool:
-        """Whether another node that is alive has what a measurer needs, be it free or taken."""
+        """Return whether another live node has the resources that a measurer needs, free or in use."""
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         return any(
             one["Alive"] and one["NodeID"] != node and self._needs.fits(one["Resources"], one.get("Labels") or {})

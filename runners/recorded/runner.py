@@ -33,15 +33,19 @@ _NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # how the recorded
 
 
 class RecordedRunner:
-    """Implements `Runner` without running anything: what is looked up are settings, not instructions.
+    """Implements `Runner` without running anything: it looks up recorded times by settings, not by instructions.
 
-    A program stands for the recorded schedule of `generator` with its collective, its placement, and the k, instances
-    and buffers of `RunRequest.settings` (where that has none, what the program's name says, as in the recorded
-    programs themselves), or for the one `schedule` that is named. So a schedule that was synthesized here gets the
-    time that the generator's own schedule with the same settings took. Repetitions are drawn by the seed from the
-    record, see `chorale.runners.recorded.table`: the same request always gives the same outcome. Rejected are what was
-    not recorded, and what fell back to the library. The algorithm `rccl` is the fastest recorded launch of the library,
-    with whatever settings, at each size.
+    A program stands for the recorded schedule of `generator` with its collective and placement and with the k,
+    instances
+    and buffers of `RunRequest.settings` (or, if missing there, with those in the program's name, as in the recorded
+    programs themselves), or for the recorded schedule `schedule`. So a schedule that was synthesized here gets the time
+    of
+    the generator's schedule with the same settings. Repetitions are drawn from the record by the seed, see
+    `chorale.runners.recorded.table`: the same request always has the same outcome. Programs that were not recorded, or
+    that
+    fell back to the library, are rejected. The algorithm `rccl` is the library's fastest recorded launch at each size,
+    with
+    any settings.
     """
 
     name = "recorded"
@@ -53,11 +57,11 @@ class RecordedRunner:
         buffer_bytes: int | None = None,
         schedule: str | None = None,
     ) -> None:
-        """`table`: the shipped one if None.
+        """`table`: None for the shipped one
 
         generator:    whose schedules are looked up
-        schedule:     the recorded schedule that every program stands for, where k and instances do not tell it
-        buffer_bytes: for programs without a setting of their own; None for what the runtime takes
+        schedule:     the recorded schedule that every program stands for, if k and instances do not determine it
+        buffer_bytes: for programs without their own setting; None for the runtime's default
         """
         self._table = mi250_table() if table is None else table
         self._generator = generator

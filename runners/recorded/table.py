@@ -2,9 +2,9 @@
 
 A recorded time is the mean of many calls in one launch, and most configurations were launched once. But every launch
 whose schedule did not serve calls out of place timed the library instead: one operation, measured in as many launches
-as there are schedules. Their distances from their median are real deviations from launch to launch. A drawn repetition
-is a recorded time multiplied by such a deviation of the same fabric and size. So it stands for a launch: differences
-between calls, drift, and schedules that are more or less steady than the library are not in the record.
+as there are schedules. Their deviations from the median show how launches vary. A drawn repetition is a recorded time
+multiplied by such a deviation for the same fabric and size, so it stands for a launch. The record does not contain
+differences between calls, drift, or schedules that vary more or less than the library.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from chorale.synth.identity import content_id
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOrigin:
-    """Where the instructions of a recorded run came from: a schedule that a generator wrote, or the vendor's library.
+    """Origin of the instructions of a recorded run: a schedule of a generator, or the vendor's library.
 
-    schedule:     the name of the file, or of the library
-    k, instances: trees per root, and copies on channels of their own; None where the record does not say
+    schedule:     name of the file or of the library
+    k, instances: trees per root, and copies on separate channels; None if the record does not contain them
     """
 
     fabric: str
@@ -69,7 +69,7 @@ _Time: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
 
 
 class _Row(BaseModel):
-    """A row of a table of runs; empty cells are None. `N/A` is what test programs write where they did not check."""
+    """A row of a table of runs; empty cells are None. Test programs write `N/A` if they did not check."""
 
     fabric: str
     collective: Literal["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"]
@@ -91,7 +91,7 @@ _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """The mean time of one launch at one size, and how many elements were wrong; None where nobody checked."""
+    """Mean time of one launch at one size, and the number of wrong elements; None if nobody checked."""
 
     configuration: RecordedConfiguration
     size_bytes: int
@@ -145,24 +145,28 @@ MIN_SLOWDOWN = 1.5
 """Out of place over in place; a single run may be an accident, so that it takes as many as witnesses below."""
 
 SAME_TIME = 0.03
-"""How far most times of one and the same algorithm are apart at most."""
+"""Most times of one algorithm differ by less than this."""
 
 MIN_SAME_SHARE = 0.5
 """The part of the other schedules that must take the same time, in the median over sizes and buffers."""
 
 MIN_WITNESSES = 3
-"""Runs that must be far slower, or schedules whose times must agree, before that says that no schedule ran."""
+"""Number of runs that must be far slower, or of schedules whose times must agree, to conclude that no schedule ran."""
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
-"""How far both placements are apart, median over all buffers, where one algorithm served both: that long, from the
-smallest size on, up to a size where the two are equal."""
+"""Largest difference between both placements (median over all buffers) if one algorithm served both: the first value
+for
+all sizes from the smallest up to a size at which the second value holds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
-    """What the runtime did not execute: out of place the schedules in `in_place_only`, in place what is too small.
+    """Runs in which the runtime did not execute the program: out of place for the schedules in `in_place_only`, and in
+    place
+    for small sizes.
 
-    largest_small_bytes: the largest size that fell back in place, 0 if none did
+    largest_small_bytes: largest size that fell back in place, 0 if none did
     """
 
     in_place_only: frozenset[ScheduleOrigin]
@@ -237,7 +241,7 @@ def _largest_small(ratios: Mapping[int, list[float]]) -> int:
 
 
 MIN_LAUNCHES = 3
-"""Launches of one thing whose deviations from their median mean something."""
+"""Least number of launches of the same thing whose deviations from their median are meaningful."""
 
 SAME_SETTINGS_TOLERANCE = 0.1
 """Several times of one configuration that are further above the fastest were made with other settings, unrecorded."""
@@ -245,18 +249,20 @@ SAME_SETTINGS_TOLERANCE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LaunchNoise:
-    """Times of launches over their median, by fabric and size; empty where nothing was launched often enough."""
+    """Times of launches relative to their median, by fabric and size; empty if nothing was launched often enough."""
 
     deviations: Mapping[tuple[str, int], tuple[float, ...]]
 
     def draw_s(
         self, key: str, fabric: str, size_bytes: int, times_s: Sequence[float], repeats: int, seed: int
     ) -> tuple[float, ...]:
-        """Return the seconds of `repeats` launches: each one of `times_s`, with a deviation.
+        """Return the seconds of `repeats` launches: each is one of `times_s` times a deviation.
 
-        Of several times only those made with the settings of the fastest count, see `SAME_SETTINGS_TOLERANCE`.
-        `key` and `seed` fix the draw, so that it does not depend on what else is drawn. Without deviations on record
-        there are none.
+        Of several times, only those with the settings of the fastest count, see `SAME_SETTINGS_TOLERANCE`. `key` and
+        `seed`
+        determine the draw, so that it does not depend on other draws. Without recorded deviations the times are
+        returned
+        unchanged.
         """
         usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]
         random = np.random.default_rng([seed, int(content_id({"key": key, "size_bytes": size_bytes})[:16], 16)])
@@ -295,7 +301,7 @@ MI250_SOURCE = (
 
 
 class RecordedTable:
-    """What was measured once: for each configuration the mean times of its launches at each size. Immutable."""
+    """Recorded measurements: for each configuration the mean times of its launches at each size. Immutable."""
 
     def __init__(self, runs: Iterable[RecordedRun]) -> None:
         self._runs: dict[RecordedConfiguration, dict[int, list[RecordedRun]]] = {}

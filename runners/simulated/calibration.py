@@ -1,7 +1,7 @@
-"""Calibration: which latency, overhead and bandwidth explain what a runner measured.
+"""Calibration: find the latency, overhead and bandwidth that explain a runner's measurements.
 
 Source: full paper on direct-connect topologies, appendix A.2, which fits steps and bandwidth time in two separate
-regressions; here they are terms of one, with what handling a message costs a rank beside them.
+regressions. Here they are terms of one regression, together with a rank's cost of handling a message.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _BYTE_A_SECOND = Fraction(8, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class TimeTerms:
-    """What the time of a program is made of, whatever the machine.
+    """Terms of a program's time, independent of the machine.
 
-    chain:      messages that must follow one another: how often alpha counts
-    messages:   the most messages that one rank sends and receives
-    chunk_cost: seconds for chunks of a byte where bandwidth 1 carries a byte a second, without latencies
+    chain:      longest chain of messages that wait for one another: how often alpha counts
+    messages:   most messages that one rank sends and receives
+    chunk_cost: seconds for chunks of one byte if bandwidth 1 carries one byte per second, without latencies
     """
 
     chain: float
@@ -77,7 +77,7 @@ class Observation:
 
     @property
     def factors(self) -> tuple[float, float, float, float]:
-        """What constant_s, alpha_s, overhead_s and the seconds per byte of bandwidth 1 are multiplied by."""
+        """Return the factors of constant_s, alpha_s, overhead_s and the seconds per byte of bandwidth 1."""
         return 1.0, self.terms.chain, float(self.terms.messages), self.terms.chunk_cost * self.chunk_bytes
 
 
@@ -99,9 +99,9 @@ def observations_of(
 class Calibration:
     """time = constant_s + alpha_s * chain + overhead_s * messages + bytes / (bandwidth * unit_bytes_per_s).
 
-    bandwidth_unit, unit_bytes_per_s: the unit of the topology, and what a link of bandwidth 1 really carries
+    bandwidth_unit, unit_bytes_per_s: unit of the topology, and the real rate of a link of bandwidth 1
     mean_error, max_error: relative errors of the fit
-    unseen_error: mean relative error for a program where the fit is made without it; None for a single program
+    unseen_error: mean relative error for a program that is left out of the fit; None for a single program
     """
 
     bandwidth_unit: str
@@ -125,7 +125,7 @@ class Calibration:
     def network_model(self, topology: Topology) -> NetworkModel:
         """Return alpha and bandwidths for simulations on `topology`; `constant_s` and `overhead_s` come on top.
 
-        Raises InvalidInput for a topology whose bandwidths are in another unit.
+        Raises InvalidInput for a topology with another unit of bandwidth.
         """
         if topology.bandwidth_unit != self.bandwidth_unit:
             rule = f"a calibration for bandwidths in {self.bandwidth_unit} fits networks with such bandwidths"
@@ -174,7 +174,7 @@ class Calibration:
 def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calibration:
     """Fit all four coefficients, none negative, by least squares of relative errors.
 
-    Raises CheckFailed where no bandwidth explains the times, as when all sizes are so small that none shows.
+    Raises CheckFailed if no bandwidth explains the times, for example because all sizes are too small to show one.
     """
     coefficients = _fitted(observations)
     if coefficients[3] <= 0:

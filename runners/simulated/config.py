@@ -14,7 +14,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = Fraction(1000)
-"""Of campaigns, on networks that give no bandwidths: without latencies speed-ups do not depend on it."""
+"""Default of campaigns on networks without bandwidths; without latencies, speed-ups do not depend on it."""
 
 Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
 

@@ -25,17 +25,17 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class PlanPrices:
-    """Seconds beside what bytes take on the links.
+    """Latencies in seconds, in addition to the time of bytes on the links.
 
     packets, port_packets: until packets are seen that threads, or a port, have written
     put:                   until chunks have arrived that threads have written
-    read:                  until a read, or what a switch does, answers: the way there and back
-    signal, relaxed:       until a signal over memory is seen, with the order of memory that it makes, or without
-    port:                  until a signal through a port is seen, or a put with it
-    launch, packet_launch: of a call, with signals or with packets
+    read:                  until a read, or an operation of a switch, has answered: a round trip
+    signal, relaxed:       until a signal over memory is seen, with or without the memory order that it guarantees
+    port:                  until a signal through a port is seen, or a put with one
+    launch, packet_launch: start of a call, with signals or with packets
 
     The defaults are latencies that NCCL 2.27 counts per step (src/graph/tuning.cc): LL 0.6 us on NVLink and 2.7 us on
-    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us at the start; reads as two ways of LL. They rank kinds of
+    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us at the start; a read is two times LL. They rank kinds of
     plans and have not been measured with MSCCL++.
     """
 
@@ -61,7 +61,7 @@ class PlanPrices:
         return self.read if reads or operation.kind == "switch" else self.put
 
     def of_signal(self, operation: Operation) -> float:
-        """Return the latency of a signal; that of a put with signal is the put's own."""
+        """Return the latency of a signal; for a put with signal, that of the put."""
         if operation.action.moves:
             return 0.0
         if operation.kind == "port":
@@ -78,8 +78,9 @@ FREE = PlanPrices(*(0.0,) * 9)
 
 
 def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, NetworkModel]:
-    """Return what operations of `program` take, and what messages do on links: of plans, where `model` has no alpha,
-    the latencies of kinds of operations take the place of those of links."""
+    """Return the latencies of `program`'s operations, and the model of its messages. If `model` has no alpha, the
+    latencies of a plan's operations replace those of links.
+    """
     if not program.one_sided or model.alpha_s:
         return FREE, model
     return NCCL_LATENCIES, replace(model, link_latency_s=Fraction(0), hop_s=Fraction(0))
@@ -88,10 +89,13 @@ def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, Networ
 class PlanMessages:
     """The messages of `plan` on `topology`.
 
-    A group of ranks that have links to and from one switch that can do it uses the switch: it takes the chunks of each
-    rank once and gives their sum to who asks, or takes chunks of one and gives them to each, its own included. Without
-    such a switch the chunks of each other rank are moved one by one. Amounts count parts of chunks, so that shares of
-    groups are whole; a chunk has `parts`.
+    A group of ranks uses a switch that can add, if each of them has links to and from it: the switch reads the chunks
+    of
+    each rank once and returns their sum, or takes chunks of one rank and gives them to all, including that rank.
+    Without
+    such a switch, the chunks of each other rank are moved one by one. Amounts count parts of chunks (`parts` per
+    chunk),
+    so that the shares of groups are integers.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
@@ -146,7 +150,7 @@ class PlanMessages:
 
 
 class _Put(NamedTuple):
-    """A message: who puts how many chunks where, in which operation, which is gate `gate`; or who is read."""
+    """A message: sender, receiver, number of chunks, operation, gate; for a read, the rank that is read."""
 
     connection: Connection
     block: int
@@ -227,7 +231,7 @@ class PlanFlows:
         return found
 
     def _puts(self, number: int) -> list[_Put]:
-        """Return what a block moves. It goes on only when what it reads, and what a switch does, has arrived."""
+        """Return the messages of a block. The block waits until its reads, and operations of switches, have arrived."""
         rank, index, block = self._blocks[number]
         return [
             _Put(
@@ -263,7 +267,7 @@ class PlanFlows:
         return edges | self._signal_edges(of_gate) | self._semaphore_edges() | self._barrier_edges() | packets
 
     def _ends_of(self, gate: int, of_gate: dict[int, list[int]]) -> list[int]:
-        """Return when what is moved at `gate` has left the rank, or has been read."""
+        """Return the time when the data of `gate` have left the rank, or have been read."""
         gates = self._first[-1]
         return [self._arrival + m if self.puts[m].is_read else gates + m for m in of_gate[gate]]
 

@@ -21,16 +21,16 @@ Seconds = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramTrace:
-    """Columns with one entry per message, ordered by when a message started, then by sender and block.
+    """Columns with one entry per message, ordered by start time, sender and block.
 
     src, dst, channel: of the connection
     block, step:       of the sender's instruction; step counts from 0 within the block
-    adds:              whether the receiver adds it to what it holds
-    route:             index into `routes`, the links that it takes
-    chunks:            of the program
-    start_s:           when its instruction started (a message leaves alpha later)
+    adds:              whether the receiver adds it to its data
+    route:             index into `routes`, the links of its path
+    chunks:            number of the program's chunks
+    start_s:           start of its instruction (a message leaves alpha later)
     left_s, arrived_s: when its last byte left the sender, and arrived
-    end_s:             when all was done
+    end_s:             when the program was finished
     """
 
     src: TraceIndices
@@ -52,7 +52,7 @@ class ProgramTrace:
 
 
 class Stuck(NamedTuple):
-    """Where a block waits for something that never happens."""
+    """A block that waits for an event that never happens."""
 
     rank: int
     block: int
@@ -110,7 +110,7 @@ class ProgramFlows:
         return found
 
     def trace(self, times: FlowTimes) -> ProgramTrace:
-        """Return every message with its times; `times` are those of `graph`, of which everything has happened."""
+        """Return every message with its times; `times` are those of `graph`, whose events have all happened."""
         gates = np.flatnonzero(self._message >= 0)
         message = np.arange(self.graph.messages)
         gate, loop = gates[message % len(gates)], message // max(1, len(gates))
@@ -210,7 +210,9 @@ class ProgramFlows:
             yield _Edges(take[:-depth], send[depth:])
 
     def _done(self, gates: Indices, loop: int) -> Indices:
-        """Return when parts of instructions are done: when their message has left, or at once."""
+        """Return when parts of instructions are finished: when their message has left, or immediately without a
+        message.
+        """
         messages = self._message[gates]
         left = self._gates + loop * self._messages_of_a_loop + messages
         return np.where(messages >= 0, left, gates + loop * len(self._message))

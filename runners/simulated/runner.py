@@ -27,19 +27,22 @@ from chorale.synth.targets.registry import target_named
 _SHOWN_BLOCKS = 8
 _CHUNKS_OF_A_BUFFER = 2
 _SLICES_OF_A_CHUNK = 2
-"""How NCCL, RCCL and MSCCL cut what goes through the buffer of a connection with the Simple protocol."""
+"""Slices into which NCCL, RCCL and MSCCL cut data in the buffer of a connection with the Simple protocol."""
 
 
 class SimulatedRunner:
     """Implements `Runner` without running anything: the same request always gives the same times.
 
-    `model` says what messages cost; see `ProgramFlows` and `simulate_flows` for what is replayed. With
-    `buffer_bytes`, the runner's or those of the settings of a request, long chunks go through buffers of that size as
-    on GPUs: every block loops over parts of at most half a buffer, each in two slices; without, a chunk is one
-    message. A program that hangs at the queue depth of its protocol is a timeout, one that computes something else a
-    wrong result. Plans, and programs that become plans, are priced by the kinds of their operations where the model
-    has no alpha. Nothing is random and no clock is read, so `repeats` equal times are reported and `timeout_s` and
-    `seed` do not matter.
+    `model` gives the cost of messages; see `ProgramFlows` and `simulate_flows` for the simulation. With `buffer_bytes`
+    (of
+    the runner or of a request's settings) long chunks go through buffers of that size as on GPUs: every block loops
+    over
+    parts of at most half a buffer, each in two slices. Otherwise a chunk is one message. A program that hangs at the
+    queue
+    depth of its protocol is a timeout, one with a wrong result is reported as such. Plans, and programs that become
+    plans,
+    are priced by the kinds of their operations if the model has no alpha. Nothing is random and no clock is read, so
+    `repeats` equal times are reported, and `timeout_s` and `seed` have no effect.
     """
 
     name = "simulated"
@@ -68,7 +71,7 @@ class SimulatedRunner:
         return Measurement(self.name, results, environment)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """There is no runtime below that has algorithms of its own."""
+        """Return no algorithms: there is no library underneath."""
         return ()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a worker process of a campaign does: it builds and measures."""
+"""A worker process of a campaign: it builds candidates and measures them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from chorale.synth.redaction import redacted
 
 BUILD_LIMIT_S = 600.0
 MEASURE_GRACE_S = 30.0
-"""How much longer than the limit of the runner's own watchdog a measurement may take."""
+"""Time that a measurement may take beyond the limit of the runner's own watchdog."""
 ALONE_PATIENCE_S = 600.0
 
 RETRIES: Mapping[FailureKind, int] = MappingProxyType({FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2})
-"""How often a failed measurement is tried again. A wrong result and a refusal are facts about the program."""
+"""How often a failed measurement is repeated. A wrong result and a refusal are facts about the program: never."""
 
 RunnerFactory = Callable[[], Runner]
 """A picklable call that makes a runner, for example `functools.partial(create_runner, "local")`."""
@@ -84,9 +84,9 @@ class CampaignWorker:
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`, the first repetitions alone where it is a race; sizes at which a program is out end there.
+    """Measure `request`; in a race the first repetitions come first, and sizes at which a program has lost end there.
 
-    Both parts have the whole time limit for themselves, and a part that fails is the answer.
+    Both parts have the whole time limit each. If a part fails, its failure is the result.
     """
     race = request.race
     if race is None or race.first_repeats >= request.repeats:
@@ -111,11 +111,12 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
 
 
 def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
-    """Return the numbers of the sizes at which a program is not clearly slower than the best known.
+    """Return the indices of the sizes at which a program is not clearly slower than the best known one.
 
-    Repetitions are compared one by one with those of the reference that ran beside them, if it did, so that a load on
-    the machine that slows both changes nothing. Were the program as fast as the best known, n repetitions would all
-    exceed the ratio with probability 2^-n or less.
+    Repetitions are compared one by one with the reference's, if it ran next to them, so that a load on the machine that
+    slows both changes nothing. If the program were as fast as the best known one, n repetitions would all exceed the
+    ratio
+    with probability 2^-n or less.
     """
     sizes = enumerate(race.ratios)
     return [i for i, ratio in sizes if _lowest_ratio(measurement, race, i) <= ratio * (1 + race.margin)]
