@@ -161,7 +161,9 @@ class TuningResult(Methods, Shown, TuneReport):
 
     @cached_property
     def table(self) -> Table:
-        """The tuning table for jobs, every program checked again. CheckFailed where nothing was measured."""
+        """Return the tuning table for jobs, after checking every program again. Raises CheckFailed if nothing was
+        measured.
+        """
         return table_of_campaign(self._home, self.name, JobGroup(None, None), (MEASURED_DTYPE,), False)
 
     def save_table(self, path: str | Path) -> Path:
@@ -171,7 +173,7 @@ class TuningResult(Methods, Shown, TuneReport):
 
     @property
     def study(self) -> Study:
-        """The Optuna study of the search. CheckFailed where no trial was chosen by it."""
+        """Return the Optuna study of the search. Raises CheckFailed if no trial was chosen by one."""
         if self._study is None:
             way_out = "start it anew, or with more trials"
             raise CheckFailed("a launch must have had trials to have a study", self.name, way_out)
@@ -194,7 +196,7 @@ class TuningResult(Methods, Shown, TuneReport):
         return pd.DataFrame(sorted(rows, key=lambda row: (row["trial"], row.get("size_bytes", 0))))
 
     def plot(self) -> Picture:
-        """Return a drawing of the best programs' goodput by size beside that of the baseline."""
+        """Return a plot of goodput by size: the best programs and the baseline."""
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
         series = {

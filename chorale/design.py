@@ -1,4 +1,4 @@
-"""From a network to a verified schedule, its program and its times; results have the next step as a method."""
+"""From a network to a verified schedule, its program and its times. Each result has the next steps as methods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from chorale.campaigns import TuningResult
 
 SomeSchedule: TypeAlias = VerifiedSchedule | AnySchedule | str | Path
-"""What functions take: a result of `synthesize` or `verify`, a schedule that is not verified yet, or a file's name."""
+"""A schedule as argument: a result of `synthesize` or `verify`, an unverified schedule, or the name of a file."""
 
 
 @in_words_of_arguments
@@ -277,7 +277,7 @@ class NetworkTopology(Methods, Topology):
 
 
 class DesignedSchedule(Methods, Shown, VerifiedSchedule):
-    """A verified schedule beside its proven bound, with simulation, programs and runs as methods."""
+    """A verified schedule and its proven bound, with simulation, programs and runs as methods."""
 
     @property
     def method(self) -> str:
@@ -361,9 +361,9 @@ class CheckedProgram(Methods, LoweredProgram):
         return Path(path)
 
     def plot(self, size: str | int = "16MiB", link_gbps: float | str = 100) -> Picture:
-        """Return a drawing: which rank sends when at one size, by the flow model, and how busy links are.
+        """Return a plot for one size, by the flow model: which rank sends when, and how busy links are.
 
-        link_gbps: Gbit/s of a link of capacity 1, on networks without bandwidths of their own
+        link_gbps: Gbit/s of a link of capacity 1, for networks without bandwidths
         """
         from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 - matplotlib is optional
 

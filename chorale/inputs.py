@@ -1,4 +1,4 @@
-"""What the public functions take, networks and sizes in several forms, and how notebooks show what they return."""
+"""Arguments of the public functions (networks and sizes in several forms), and how notebooks display results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Sizes: TypeAlias = str | int | Sequence[str | int]
 
 
 def in_words_of_arguments(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """Return `function` with errors that name arguments where commands have flags."""
+    """Wrap `function` so that its errors name Python arguments instead of command-line flags."""
 
     @wraps(function)
     def called(*args: Given.args, **named: Given.kwargs) -> Returned:
@@ -42,7 +42,7 @@ def in_words_of_arguments(function: Callable[Given, Returned]) -> Callable[Given
 
 
 def network_of(network: Network) -> Topology:
-    """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none."""
+    """Return the checked topology of a spec, a NetworkX graph or a topology. Raises InvalidInput for anything else."""
     if isinstance(network, Topology):
         return network
     given: object = network  # callers without a type checker give anything
@@ -70,7 +70,7 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Before a class of the packages below in a list of bases: the same value, with the next step as a method."""
+    """Base class to put before a class of another package: adds the next steps as methods and changes nothing else."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:

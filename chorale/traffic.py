@@ -72,7 +72,7 @@ class AllToAllPlan:
 
     @property
     def method(self) -> str:
-        """How it was found: `two level`, `direct`, `sender rail`, `receiver rail`, `lp` or `prices`."""
+        """Return how the plan was found: `two level`, `direct`, `sender rail`, `receiver rail`, `lp` or `prices`."""
         return self.plan.method
 
     @property
@@ -95,10 +95,11 @@ class AllToAllPlan:
 
     @property
     def pieces(self) -> Pieces:
-        """Arrays `source`, `target`, `sender`, `receiver` and `amount`; only on boxes with rails.
+        """Return arrays `source`, `target`, `sender`, `receiver` and `amount`; only for boxes with rails.
 
-        Row i: `amount` goes from `source` to `sender` in its box, over its NIC to that of `receiver`, and from there to
-        `target`. Within a box both are -1. The rows of a pair add up to its amount, in that order.
+        Row i: `amount` goes from `source` to `sender` in its box, over its NIC to the NIC of `receiver`, and from there
+        to
+        `target`. Within a box, sender and receiver are -1. The rows of a pair add up to its amount, in that order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"

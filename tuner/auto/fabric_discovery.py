@@ -1,4 +1,4 @@
-"""Which fabric a machine has, by the tools that are there; without any, an emulated network on its cores."""
+"""Find the fabric of a machine with the tools that are installed; without any, emulate a network on its cores."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Reader = Callable[[str, str], Topology]
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredFabric:
-    """A network and where it is from.
+    """A network and its origin.
 
-    source: in words
+    source: description of the origin
     has_accelerators: whether its ranks are GPUs
-    is_emulated: whether processes of this machine stand for its ranks, over links that are held to a rate
-    skipped: what was tried and why it gave no network
-    writer: the command that writes the network to `WRITTEN`, None if its spec gives it
+    is_emulated: whether its ranks are processes of this machine, connected by links of limited rate
+    skipped: sources that were tried, and why they gave no network
+    writer: command that writes the network to `WRITTEN`, None if a spec describes it
     """
 
     topology: Topology
@@ -48,11 +48,11 @@ class DiscoveredFabric:
 
 
 def discover(spec: str | None, dump: str | None, model: str | None = None) -> DiscoveredFabric:
-    """Return the fabric of `spec` or of the file `dump`, else that of this node or cluster.
+    """Return the fabric of `spec` or of the file `dump`; without either, the fabric of this node or cluster.
 
-    `model` names the GPUs of a file that holds a matrix of them.
+    `model` names the GPUs of a file that contains a matrix of them.
 
-    Raises InvalidInput for a spec or dump that is none.
+    Raises InvalidInput if the spec or the dump is not valid.
     """
     if spec is not None:
         return DiscoveredFabric(load_topology(spec), f"the spec {spec}", spec.partition(":")[0] in _GPU_FAMILIES)

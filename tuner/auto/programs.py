@@ -1,4 +1,4 @@
-"""Which schedules become programs that a target can run, and how fast those are predicted to be, size by size."""
+"""Which schedules become programs that a target can run, and how fast these are predicted to be at each size."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ MAX_RANKS = 64
 class RunnableProgram:
     """A program for GPUs, or why the target refuses it.
 
-    k:        trees per root that were asked for, None for the optimum
-    channels: None where it is refused
+    k:        requested trees per root, None for the optimum
+    channels: None if it is refused
     times_s:  predicted seconds by size in bytes
     """
 

@@ -1,4 +1,4 @@
-"""What a fabric allows, what the library does on it, and what the best schedule does."""
+"""What a fabric allows, what the library reaches on it, and what the best schedule reaches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _BY_BANDWIDTH = Options()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredContest:
-    """What was measured, and the least time that the links allow, where their rate is known."""
+    """Measured times, and the least time that the links allow if their rate is known."""
 
     measurement: Measurement
     limit: LinkLimit | None
@@ -87,9 +87,9 @@ def contest(
     repeats: int = 5,
     timeout_s: float = 60.0,
 ) -> MeasuredContest:
-    """Measure all `schedules`, of one network and collective, by turns on `runner`.
+    """Measure all `schedules` (of one network and collective) alternately on `runner`.
 
-    CheckFailed with the reason where nothing was measured; what the runner raises where it is not available.
+    Raises CheckFailed, with the reason, if nothing was measured, and the runner's own error if it is not available.
     """
     config = runner_config(runner, options)
     programs = {name: build_program(schedule, config.lowering()).program for name, schedule in schedules.items()}
@@ -102,11 +102,12 @@ def contest(
 def roofline(
     fabric: DiscoveredFabric, budget_s: float, home: Path, options: Options = _BY_BANDWIDTH
 ) -> tuple[dict[str, Any], VerifiedSchedule]:
-    """Return the document of `chorale auto`, and the best schedule; measures for about `budget_s` where it can.
+    """Return the document of `chorale auto`, and the best schedule; measures for about `budget_s` if it can.
 
-    options: the size at which the best schedule has the least predicted time, and the rate of links; without, that of
-             the least time per byte
-    Accelerators are measured by their own libraries' runtimes only, so that here their rates are the published ones.
+    options: the size at which the best schedule has the least predicted time, and the rate of links; without a size,
+    the
+             best schedule has the least time per byte
+    Accelerators are only measured by the runtimes of their own libraries, so their rates here are published ones.
     """
     started_s, topology = time.monotonic(), fabric.topology
     best = synthesized_allreduce(topology, "auto", options)

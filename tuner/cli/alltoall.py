@@ -38,7 +38,9 @@ _LARGE_GAP = Fraction(1, 100)
 
 
 def verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
-    """Return the verified schedule of `plan`, whose certificate and time are checked too; CheckFailed for a fault."""
+    """Return the verified schedule of `plan`, after checking its certificate and time. Raises CheckFailed for
+    a fault.
+    """
     schedule = traffic_schedule(plan)
     verified = verify(schedule)
     check_traffic_certificate(plan.topology, schedule.certificate)
@@ -50,7 +52,7 @@ def verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
 
 
 def plan_document(plan: TrafficPlan) -> dict[str, Any]:
-    """Return what is known of `plan`. Rates are those of a pair with the mean amount, as of an all-to-all."""
+    """Describe `plan`. Rates are those of a pair with the mean amount, as for an ordinary all-to-all."""
     topology, matrix, mean = plan.topology, plan.matrix, plan.matrix.mean
     exact = plan.fluid == plan.bound.time
     return {
@@ -75,7 +77,7 @@ def plan_document(plan: TrafficPlan) -> dict[str, Any]:
 
 
 def schedule_document(plan: TrafficPlan, verified: VerifiedSchedule, output: str | None) -> dict[str, Any]:
-    """Return what is known of the schedule of `plan`."""
+    """Describe the schedule of `plan`."""
     schedule, counts = verified.schedule, plan.chunks
     whole = int(counts.counts.sum()) * counts.chunk
     return {
@@ -99,13 +101,13 @@ def baseline_of(compared: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def comparison_document(plan: TrafficPlan) -> dict[str, dict[str, float]]:
-    """Return the times of what needs no plan, and how many times that of the plan they are."""
+    """Return the times of the alternatives that need no plan, absolute and relative to the plan."""
     times = baseline_times(plan)
     return {name: {"time": float(value), "ratio": float(value / plan.time)} for name, value in times.items()}
 
 
 def replan_documents(plan: TrafficPlan, matrices: Iterable[TrafficMatrix], gap: Fraction) -> list[dict[str, Any]]:
-    """Return what is known of plans for `matrices`, each begun with the one before, and what they took."""
+    """Describe plans for `matrices`, each started from the previous plan, and their planning times."""
     documents = []
     for matrix in matrices:
         wall, processor = time.perf_counter(), time.process_time()
@@ -129,7 +131,7 @@ def replan_documents(plan: TrafficPlan, matrices: Iterable[TrafficMatrix], gap: 
 
 
 def warnings_of(plan: TrafficPlan) -> list[dict[str, str]]:
-    """Return a warning, with a way out, if the schedule is more than 1 % behind the bound."""
+    """Return a warning, with a remedy, if the schedule is more than 1 % behind the bound."""
     if plan.gap <= _LARGE_GAP:
         return []
     message = f"{float(plan.gap):.2%} behind its bound with {int(plan.chunks.counts.max())} chunks for the largest pair"
@@ -328,7 +330,7 @@ def _alltoall_table(document: dict[str, Any], unit: str) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class _TrafficRequest:
-    """What to plan: `traffic`, each a file or a skew, one after another; skews have seeds that count on from `seed`."""
+    """What to plan: `traffic`, files or skews, one after another; the seeds of skews count up from `seed`."""
 
     traffic: Sequence[str]
     seed: int

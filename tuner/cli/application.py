@@ -1,4 +1,6 @@
-"""What commands share: plain help, `--json`, rates of links in either unit, all missing arguments in one message."""
+"""Common parts of commands: plain help, `--json`, rates of links in either unit, all missing arguments in one
+message.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +66,9 @@ class ChoraleCommand(TyperCommand):
 class CommandLine(typer.Typer):
     """A group of commands with plain help, each a `ChoraleCommand`.
 
-    A command that returns a `Result` gets the option `--json`: it prints the document of the result or what is shown of
-    it, and ends with its exit code. A parameter that is a dataclass stands for its fields, an option each.
+    A command that returns a `Result` gets the option `--json`: it prints the result's document or its display, and
+    exits
+    with its exit code. A parameter that is a dataclass is replaced by its fields, one option each.
     """
 
     def __init__(self, **options: Any) -> None:

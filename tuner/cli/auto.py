@@ -26,7 +26,7 @@ from chorale.tuner.reports.tables import Result, long_line, seconds_text
 
 METHODS = ("bfb", "biring", "rabenseifner")
 BASELINE = "rabenseifner"
-"""What MPICH takes at these sizes."""
+"""The algorithm that MPICH uses at these sizes."""
 SIZES = "16KiB,64KiB,256KiB"
 _LIMIT_S = 45.0
 _COLOURS = ("#0f766e", "#f59e0b", "#64748b", "#7c3aed")
@@ -136,7 +136,7 @@ def demo(
 
 
 def _measured(schedules: dict[str, VerifiedSchedule]) -> tuple[MeasuredContest, str, str | None]:
-    """Return what was measured by processes here, or simulated where that cannot be, and why then."""
+    """Return the measurement by processes on this machine; if that is impossible, a simulation and the reason."""
     home, sizes = Home.from_environment().root, parse_sizes(SIZES)
     try:
         return contest(schedules, "local", sizes, home, repeats=3, timeout_s=_LIMIT_S), "local", None
@@ -149,7 +149,7 @@ def _measured(schedules: dict[str, VerifiedSchedule]) -> tuple[MeasuredContest, 
 def _bars_svg(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a group of bars for each of `rows`, which have `size_bytes` and `times_us` by name.
 
-    Bars of a group are as long as their times beside the longest of the group.
+    The length of a bar is its time relative to the longest of its group.
     """
     names = list(rows[0]["times_us"])
     body = [f'<text class="title" x="8" y="16">{escape(title)}</text>']

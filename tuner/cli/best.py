@@ -42,11 +42,11 @@ def best(
 ) -> Result:
     """Fetch the best schedule that campaigns have registered, verified again.
 
-    Sizes fall into classes, one per power of two; without an entry for the class of SIZE, the nearest class answers.
-    A program that somebody wrote by hand, and that won, comes without a schedule.
-    Where no program beat an algorithm that the library has of its own, the answer is to use that, and has no files.
+    Sizes fall into classes, one per power of two; if the class of SIZE has no entry, the nearest class answers.
+    A program that was written by hand and won has no schedule, only a program.
+    If no program beat the library, the answer is the library's own algorithm, and there are no files.
 
-    --rollback lets the alias go back to the version that had it before; no campaign promotes the other one again.
+    --rollback gives the alias back to the version that had it before; no campaign promotes the current one again.
 
     Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
     """

@@ -65,7 +65,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Tune, and use the answer in jobs": ("record", "tune", "campaign", "table", "best", "watch", "replay"),
     "Serve and look": ("serve", "token", "ui", "experiment", "bench"),
 }  # fmt: skip
-"""What one wants to do -> the commands for it, in the order of `chorale --help`."""
+"""Task -> its commands, in the order of `chorale --help`."""
 _PASSES_OPTIONS_ON = {"context_settings": {"ignore_unknown_options": True}}
 _SETTINGS: Mapping[str, dict[str, Any]] = {"record": _PASSES_OPTIONS_ON}
 

@@ -1,4 +1,4 @@
-"""`chorale doctor`: what works on this machine, what is missing, how to get it."""
+"""`chorale doctor`: what works on this machine, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from chorale.tuner.reports.tables import Result
 class Check:
     """The result of one check.
 
-    required: without it the quickstart campaign cannot run; else only `needed_for` cannot be used
+    required: whether the quickstart campaign needs it; otherwise only `needed_for` does
     way_out:  how to repair it, in words
-    command:  what to type, where one command repairs it
+    command:  command that repairs it, if there is one
     """
 
     name: str

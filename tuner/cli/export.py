@@ -52,8 +52,8 @@ LAUNCHERS: Mapping[Launcher, str] = {"openmpi": "mpirun", "srun": "srun"}
 class Export:
     """The content of a job folder.
 
-    programs: checked, one for each dialect, all of the same collective and ranks
-    verified: the schedule that they were lowered from, None for a program from elsewhere
+    programs: checked programs, one per dialect, all for the same collective and ranks
+    verified: the schedule from which they were lowered, None for a program from elsewhere
     options:  where and how programs for GPUs run; the launcher is chosen per folder
     """
 

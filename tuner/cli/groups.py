@@ -1,4 +1,4 @@
-"""`chorale groups`: tensor-, data- and expert-parallel groups that share a fabric, planned at once and each alone."""
+"""`chorale groups`: plan groups (tensor-, data-, expert-parallel) that share a fabric, together and each alone."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def groups(
 
 
 def parse_groups(topology: Topology, text: str) -> list[Group]:
-    """Return the groups that `text`, NAME=COLLECTIVE:RANKS:AMOUNT, describes; those of a split are numbered."""
+    """Return the groups that `text`, NAME=COLLECTIVE:RANKS:AMOUNT, describes; groups of a split are numbered."""
     name, equals, rest = text.partition("=")
     parts = rest.split(":")
     if not equals or not name.isidentifier() or len(parts) != 3:

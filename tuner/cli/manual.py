@@ -18,7 +18,7 @@ COMPLETIONS = {
     "zsh": "share/zsh/site-functions/_chorale",
     "fish": "share/fish/vendor_completions.d/chorale.fish",
 }
-"""Shell -> where it looks for completions, below the prefix of an installation."""
+"""Shell -> the folder, below an installation's prefix, in which it looks for completions."""
 _EXIT = (
     "0: done. 1: the thing asked about is false. 2: wrong usage or bad input. 3: something outside is missing.",
     "130: interrupted, state kept.",

@@ -182,7 +182,7 @@ UNIT_LINK_GBPS = "100"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What messages cost, of commands that simulate."""
+    """Costs of messages, for commands that simulate."""
 
     alpha_us: Annotated[
         str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
@@ -210,7 +210,7 @@ class Prices:
 
 
 def sized_options(topology: Topology, size: str | None, link_gbps: str | None) -> Options:
-    """Return the size at which a method is chosen and timed, with the rate of links where bandwidths count links."""
+    """Return the size for which to choose a method, and the rate of links if bandwidths count links."""
     counts_links = size is not None and topology.bandwidth_unit == "link"
     rate = NetworkModel.of(link_gbps=link_gbps).link_gbps if counts_links else None
     return Options(size_bytes=None if size is None else parse_size(size), link_gbps=rate)

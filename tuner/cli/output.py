@@ -76,7 +76,7 @@ def _show_warning(message: Warning | str, *_where: object, **_more: object) -> N
 
 
 def _hide_secrets(record: logging.LogRecord) -> bool:
-    """Let every line of the log show `***` for passwords in addresses, also those of libraries."""
+    """Replace passwords in addresses by `***` in every line of the log, also in lines of libraries."""
     record.msg, record.args = redacted(record.getMessage()), ()
     return True
 
@@ -94,7 +94,7 @@ def is_watched() -> bool:
 
 @contextmanager
 def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
-    """Yield a function that begins a bar with a title and returns its callback; None where nothing is shown."""
+    """Yield a function that starts a progress bar with a title and returns its callback (None if nothing is shown)."""
     if not is_watched():
         yield lambda _title: None
         return
@@ -109,7 +109,7 @@ def stage_bars() -> Iterator[Callable[[str], Progress | None]]:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress | None]:
-    """Yield a progress callback that draws a bar on the terminal; None where stderr is no terminal."""
+    """Yield a progress callback that draws a bar on the terminal, or None if stderr is not a terminal."""
     with stage_bars() as begin:
         yield begin(title)
 

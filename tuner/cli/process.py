@@ -23,7 +23,7 @@ _log = logging.getLogger("chorale.slurm")
 
 @contextmanager
 def stopping_in_order() -> Iterator[None]:
-    """Let STOP_SIGNALS raise KeyboardInterrupt during the block; does nothing where threads may not say so."""
+    """Make STOP_SIGNALS raise KeyboardInterrupt during the block; does nothing in threads that cannot set handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -51,7 +51,7 @@ def interrupt(number: int, frame: object) -> None:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing; SIG_IGN would have Python print a traceback for a signal that came together with the first."""
+    """Do nothing. With SIG_IGN, Python would print a traceback for a signal that arrived together with the first."""
 
 
 def stop_before_the_job_ends() -> float | None:

@@ -52,7 +52,7 @@ from chorale.tuner.reports.tables import Result, facts_table, numbers_table, spe
 
 @dataclass(frozen=True, slots=True)
 class RunnerChoices:
-    """Where a runner runs, and its own options."""
+    """Where a runner runs, and its other options."""
 
     link_mbps: Annotated[
         float | None, typer.Option(help="Mbit/s of a link, or --link-gbps; default: as the runner does.")
@@ -70,7 +70,7 @@ class RunnerChoices:
     ] = None
 
     def options_of_runner(self) -> dict[str, Any]:
-        """Return those of --set, overridden by the flags that were given."""
+        """Return the options of --set, overridden by the flags that were given."""
         found: dict[str, Any] = {}
         for text in self.options or []:
             key, equals, value = text.partition("=")
@@ -83,7 +83,7 @@ class RunnerChoices:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUntil:
-    """How exact times must be."""
+    """Required precision of times."""
 
     precision: Annotated[
         str | None,
@@ -94,7 +94,7 @@ class MeasuredUntil:
     ] = None
 
     def goal(self, reference: str | None, config: RunnerConfig) -> Goal | None:
-        """Return what is measured until, None for a number of repetitions."""
+        """Return the goal of the measurement, None for a fixed number of repetitions."""
         if self.precision is None:
             if self.budget is not None:
                 way_out = "add --precision 2%, or use --repeats"
@@ -209,7 +209,7 @@ def run(
 
 
 def _reference(reference: str, file: str, topology: Topology, read: Callable[..., Runnable]) -> Runnable:
-    """Return what is measured beside `file`, for the same network."""
+    """Return the reference that is measured together with `file`, for the same network."""
     if reference == file:
         raise InvalidInput("a reference must be another file", reference, "copy it, to see how times scatter")
     other = read(reference, topology if is_program_file(reference) else None)
@@ -220,7 +220,7 @@ def _reference(reference: str, file: str, topology: Topology, read: Callable[...
 
 
 def _failure(runner: str, failure: base.RunFailure) -> Result:
-    """Print why there are no results; return that, with the exit code that says so."""
+    """Return a result that explains why nothing was measured, with the matching exit code."""
     print_error(f"{failure.kind}: {failure.message}")
     facts = {"kind": failure.kind.value, "message": failure.message, "rank": failure.rank}
     blocked = [dict(zip(("rank", "block", "instruction"), position, strict=True)) for position in failure.blocked]
@@ -266,7 +266,7 @@ class RunReport:
         }
 
     def result(self) -> Result:
-        """Return the results, compared with those of the reference and with what the links allow."""
+        """Return the results, compared with the reference and with the limit of the links."""
         driven, measurement, reference = self.driven, self.driven.measurement, self.reference
         analyses = analyse(measurement, self.file, reference, per_launch=driven.per_launch)
         for line in self._notices(analyses):

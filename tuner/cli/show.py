@@ -50,10 +50,10 @@ _SHOWN_NODES = 12
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is compared: a verified schedule or a checked program, with the name of its file.
+    """One side of a comparison: a verified schedule or a checked program, and the name of its file.
 
-    fidelity is for schedules; programs are simulated as flows, through buffers of `buffer_bytes` or, where that is
-    None, those of their runtimes.
+    `fidelity` applies to schedules. Programs are simulated as flows through buffers of `buffer_bytes`; None stands for
+    the buffers of their runtimes.
     """
 
     name: str
@@ -173,11 +173,11 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
 
 
 def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
-    """Return the JSON document of one side against the bound of its network, whose certificate is checked.
+    """Compare one side with the bound of its network, whose certificate is checked; return the JSON document.
 
-    results: seconds at each size, those that the bound leaves (bandwidth alone, no latencies), and their ratio
+    results: by size: seconds, seconds of the bound (bandwidth alone, no latencies), and their ratio
 
-    InvalidInput for collectives without a bound.
+    Raises InvalidInput for collectives without a bound.
     """
     collective, topology, content = side.collective, side.topology, side.content
     if collective.custom is not None:

@@ -42,12 +42,12 @@ class SlurmOptions:
 
     @property
     def tasks(self) -> int:
-        """Of an array: how many measure for one launch together."""
+        """Return the number of tasks of an array, which measure together for one launch."""
         return 1
 
     @property
     def wants_job(self) -> bool:
-        """Whether the command is to be a job; InvalidInput for options that say nothing without one."""
+        """Return whether the command is to run as a job. Raises InvalidInput for options that need one."""
         if not (self.slurm or self.slurm_script):
             others = {"--site": self.site, "--time": self.job_time, "--wait": self.wait, "--array": self.tasks > 1}
             for flag, value in others.items():
@@ -88,9 +88,9 @@ def run_as_job(options: SlurmOptions, name: str, config: RunnerConfig, topology:
 
 
 def follow_job(name: str) -> bool:
-    """Show what the latest job called `name` says until it ends, then its results; end with its exit code.
+    """Show the output of the latest job `name` until it ends, then its results, and exit with its exit code.
 
-    Returns False where there is none.
+    Returns False if there is no such job.
     """
     job = jobs.submitted(Home.from_environment().root / "slurm", name)
     if job is None:
@@ -103,10 +103,10 @@ def follow_job(name: str) -> bool:
 
 
 def stop_job(name: str, address: str | None) -> bool:
-    """Cancel the latest job called `name`, whose command then stops in order; False where none was submitted.
+    """Cancel the latest job `name`, so that its command stops in an orderly way. Returns False if none was submitted.
 
-    False, too, for one that has ended where a Ray cluster is named, which may have a launch, by `address` or
-    RAY_ADDRESS; else CheckFailed.
+    If the job has already ended, returns False when a Ray cluster that may have a launch is named (`address` or
+    RAY_ADDRESS), and raises CheckFailed otherwise.
     """
     job = jobs.submitted(Home.from_environment().root / "slurm", name)
     if job is None:

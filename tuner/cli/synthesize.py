@@ -147,7 +147,7 @@ def synth(
 
 
 def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
-    """Return the method before the topology; if there is none, `auto` or the method of switches that add."""
+    """Return the method before the topology; without one, `auto` or the method for switches that add."""
     if in_network:
         if methods not in ([], [AUTO], [IN_NETWORK]):
             rule = f"--in-network goes with the method {AUTO} or {IN_NETWORK}, or none"

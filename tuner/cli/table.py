@@ -239,7 +239,7 @@ def export(
 
 
 def _nodes(table: Table) -> int:
-    """Return how many nodes the network of `table` has, 1 where it does not say."""
+    """Return the number of nodes of the table's network, 1 if it is unknown."""
     spec = table.topology.get("spec")
     per_node = gpus_per_machine(load_topology(spec)) if isinstance(spec, str) else None
     return 1 if per_node is None else max(1, table.ranks // per_node)
@@ -254,7 +254,7 @@ def _signing_key(sign: bool) -> bytes | None:
 
 
 def _written(table: Table, output: Path, key: bytes | None) -> Result:
-    """Write a table, signed if there is a key; return what it holds."""
+    """Write a table, signed if there is a key; return a description of it."""
     data = table_bytes(table, key)
     write_file(output, data)
     _, digest = parse_table(data)

@@ -168,9 +168,10 @@ class _Choices(NamedTuple):
 
 
 def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[str], choices: _Choices) -> None:
-    """Run a campaign for each collective that a job was recorded to call, or only show what it would do.
+    """Run a campaign for each collective that a recorded job calls, or only show what it would do.
 
-    document: what a campaign file says of all that the record does not; overrides: of keys, as on the command line
+    document:  keys of a campaign file for everything that the record does not contain
+    overrides: values of keys, as on the command line
     """
     job = RecordedJob.of(load_record(record))
     campaigns = recorded_campaigns(job, record.stem, document, overrides)

@@ -152,7 +152,7 @@ def lift(
 
 
 def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
-    """Return what is known of a program on a network with bandwidths in `unit`, its faults first."""
+    """Return a table about a program on a network with bandwidths in `unit`, faults first."""
     table = facts_table(title, _verdict_rows(document, MAX_SHOWN))
     facts = {**document, **document.get("resources", {}), **(document.get("predicted") or {})}
     for name, value in {**facts, **(document.get("order_of_additions") or {})}.items():
@@ -227,7 +227,7 @@ def _is_sound_enough(verdict: Verdict) -> bool:
 
 
 def _explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None]:
-    """Return what is behind each violation of `verdict`; None where no more is known."""
+    """Return the cause of each violation of `verdict`; None if it is unknown."""
     if not _is_sound_enough(verdict):
         return [None] * len(verdict.violations)
     if isinstance(program, ExecutionPlan):
@@ -237,7 +237,9 @@ def _explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None
 
 
 def _verdict_document(verdict: Verdict, behind: Sequence[Explanation | None], is_named: bool) -> dict[str, Any]:
-    """Return `verdict` as JSON has it; `behind`: what is behind each violation, is_named: whether a network is."""
+    """Return the JSON document of `verdict`. behind: the cause of each violation; is_named: whether the network is
+    known
+    """
     alone = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
     return {
         "ok": not verdict.violations,
@@ -253,9 +255,9 @@ def _verdict_document(verdict: Verdict, behind: Sequence[Explanation | None], is
 
 
 def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
-    """Write the program in `file` to `output`, bounded to the sizes at which it cannot hang.
+    """Write the program in `file` to `output`, limited to sizes at which it cannot hang.
 
-    InvalidInput without an output, or where a bound repairs nothing.
+    Raises InvalidInput without an output, or if a limit does not repair it.
     """
     if output is None:
         raise InvalidInput("--fix writes a file", "no --output", "add -o FILE")
@@ -267,7 +269,7 @@ def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
 
 
 def _verdict_rows(document: Mapping[str, Any], most: int) -> Iterator[tuple[str, str]]:
-    """Yield rule and words of each violation, with what is behind it, and of each notice; at most `most` violations."""
+    """Yield rule and message of at most `most` violations, with their causes, and of each notice."""
     violations = document.get("violations", [])
     behind = {item["violation"]: item["text"] for item in document.get("explanations", [])}
     for number, violation in enumerate(violations[:most]):
@@ -285,13 +287,13 @@ def _listed(violations: Sequence[ProgramViolation | ScheduleViolation]) -> list[
 
 
 COLLECTIVE_SUFFIX = ".collective.json"
-"""A program for given sizes has a file of this ending next to it, which says what it must do."""
+"""Suffix of the file, next to a program for given sizes, that describes its collective."""
 MAX_CHECKED_RANKS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """How a schedule becomes a program."""
+    """Options for turning a schedule into a program."""
 
     target: Annotated[
         str,
@@ -358,7 +360,7 @@ class ProgramOptions:
     dtype: opt.ElementTypeName = "float32"
 
     def lowering(self, verified: VerifiedSchedule) -> LoweringOptions:
-        """Return the options of lowering `verified`, with what its sizes and deep trees want where nothing was said."""
+        """Return the options for lowering `verified`; unset ones follow from its sizes and the depth of its trees."""
         schedule = verified.schedule
         in_place = self.in_place
         if in_place is None:

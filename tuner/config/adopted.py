@@ -1,4 +1,4 @@
-"""Program files that campaigns take up as they are: among the candidates, or as baselines."""
+"""Program files that campaigns use unchanged, as candidates or as baselines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chorale.job.files import read_file
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 
 PREFIX = "program:"
-"""What the names of adopted programs begin with, among methods and among the baselines of records."""
+"""Prefix of adopted programs among methods, and among the baselines of records."""
 
 SUFFIXES = (".xml", ".json")
 _DIGITS = 8
@@ -40,7 +40,7 @@ def is_adopted(method: str) -> bool:
 
 
 def read_program_file(path: str) -> ProgramFile:
-    """Return the file at `path`; InvalidInput where it cannot be read."""
+    """Read the program file at `path`. Raises InvalidInput if it cannot be read."""
     text = read_file(path, MAX_TEXT_BYTES)
     digest = hashlib.sha256(text).hexdigest()
     plain = _UNUSUAL.sub("_", Path(path).name)[-_MAX_NAME:]  # MLflow takes no other characters in names of metrics

@@ -1,4 +1,4 @@
-"""Where synthesis tasks run, and what was built before: on disk, for campaigns, service and commands."""
+"""Where synthesis tasks run, and a cache on disk of what was built, for campaigns, service and commands."""
 
 from __future__ import annotations
 
@@ -65,12 +65,14 @@ _log = logging.getLogger("chorale.builds")
 
 
 class DiskCache:
-    """A BuildCache in `folder`: `ID.schedule` and `ID.program`, ID the content id of the request and of `version`.
+    """A BuildCache in `folder` with files `ID.schedule` and `ID.program`; ID is the content id of request and
+    `version`.
 
-    A file is the SHA-256 of its content as a line, then the content: a Parquet file or the text of a program. What is
-    read is not trusted: a schedule is verified, a program checked, as if it were new. Damaged files are deleted and
-    built again. Files are written atomically, so that processes may share the folder; beyond `largest_bytes` the least
-    recently used are deleted. A folder that cannot be written is no error.
+    The first line of a file is the SHA-256 of the rest: a Parquet file or the text of a program. Its content is not
+    trusted: schedules are verified and programs checked as if they were new. Damaged files are deleted and built again.
+    Files are written atomically, so processes may share the folder; beyond `largest_bytes` the least recently used
+    files
+    are deleted. A folder that is not writable is no error.
 
     version: content id of the code that builds, see `code_version`
     """
@@ -81,7 +83,7 @@ class DiskCache:
         self._largest_bytes = largest_bytes
 
     def holds(self, request: ScheduleRequest) -> bool:
-        """Whether there is a file for the schedule of `request`, sound or not."""
+        """Return whether there is a file for the schedule of `request`, valid or not."""
         return self._schedule_path(request).exists()
 
     def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None:
@@ -196,11 +198,12 @@ def verified_from_cache(
     progress: Progress | None = None,
     observe: Observer = unobserved,
 ) -> tuple[VerifiedSchedule, bool]:
-    """Return the verified schedule of `request`, and whether it was read from the cache of the data home.
+    """Return the verified schedule of `request`, and whether it came from the cache in the data folder.
 
-    Only schedules of `SLOW_METHODS` are looked up and stored, and only where `home` is a folder that exists. Reading
-    back, which verifies, is the stage `cache`, observed where it finds the schedule; else there are the stages of
-    `chorale.synth.build.schedules.verified_schedule`, whose errors are raised.
+    Only schedules of `SLOW_METHODS` are cached, and only if `home` is an existing folder. Reading and verifying a
+    cached
+    schedule is observed as stage `cache`; otherwise the stages and errors are those of
+    `chorale.synth.build.schedules.verified_schedule`.
     """
     if home is None or request.method not in SLOW_METHODS or not home.is_dir():
         return verified_schedule(request, executor, progress, observe), False
@@ -216,7 +219,7 @@ def verified_from_cache(
 
 
 def shared_builder(home: Path) -> CachingBuilder:
-    """Return a builder with a memory cache, and with the cache of the data home where that folder exists."""
+    """Return a builder with a memory cache, and with the cache of the data folder if that exists."""
     from chorale.synth.build.build import CachingBuilder, MemoryCache  # noqa: PLC0415 (only who lowers waits for it)
 
     disk: tuple[BuildCache, ...] = (DiskCache(home / FOLDER, code_version()),) if home.is_dir() else ()

@@ -28,7 +28,7 @@ from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection, read_se
 from chorale.tuner.files.home import CAMPAIGN_NAME
 
 USUAL_METHODS = ("bfb", "forest", "ring", "biring")
-"""Those that suit most networks; a trial of one that does not suit is infeasible."""
+"""Methods that suit most networks; a trial of a method that does not suit is infeasible."""
 
 
 class SearchSection(campaign_values.CampaignSection):
@@ -100,7 +100,7 @@ class SearchSection(campaign_values.CampaignSection):
     @model_validator(mode="before")
     @classmethod
     def _has_candidates(cls, section: Any) -> Any:
-        """Take the usual methods where neither methods nor programs are given."""
+        """Fill in the usual methods if neither methods nor programs are given."""
         if not isinstance(section, dict) or "methods" in section or section.get("programs"):
             return section
         return {"methods": list(USUAL_METHODS), **section}
@@ -137,7 +137,7 @@ def _distinct(values: Sequence[campaign_values.Value]) -> tuple[campaign_values.
 
 
 class ScreeningSection(campaign_values.CampaignSection):
-    """Predicted times before anything is measured, which say where the search begins."""
+    """Predict times before anything is measured, to decide where the search begins."""
 
     candidates: int = Field(
         default=0, ge=0, le=10**5, description="Points that are made and get their exact cost; 0: no screening."
@@ -153,7 +153,7 @@ class ScreeningSection(campaign_values.CampaignSection):
 
 
 class OverlapSection(campaign_values.CampaignSection):
-    """Work of the ranks beside the collective."""
+    """Computation of the ranks during the collective."""
 
     products: int = Field(
         default=0,
@@ -218,7 +218,7 @@ class TrackingSection(campaign_values.CampaignSection):
     )
 
     def address(self, default: str) -> str:
-        """Return the whole address of the store, which is `default` where the campaign names none."""
+        """Return the complete address of the store; `default` if the campaign names none."""
         return default if self.mlflow_uri is None else self.mlflow_uri.reveal()
 
 
@@ -421,7 +421,9 @@ class Campaign(campaign_values.CampaignSection):
     @model_validator(mode="before")
     @classmethod
     def _has_a_name(cls, document: Any) -> Any:
-        """Name a campaign that has none by what it tunes, so that another network's is another campaign."""
+        """Give a campaign without a name one that describes what it tunes, so that other networks are other
+        campaigns.
+        """
         if not isinstance(document, dict) or "name" in document or "topology" not in document:
             return document
         collective = campaign_values.collective_text(document.get("collective", "allreduce"))
@@ -430,7 +432,7 @@ class Campaign(campaign_values.CampaignSection):
 
     @property
     def one_winner(self) -> bool:
-        """Whether one candidate is to serve all sizes."""
+        """Return whether one candidate has to serve all sizes."""
         return self.deterministic or self.objective == "geomean_speedup"
 
     @property

@@ -31,9 +31,9 @@ _MORE_FAULTS = 4
 
 
 def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
-    """Return the campaign in the YAML file at `path`, with `key.path=value` overrides applied.
+    """Read the campaign in the YAML file at `path` and apply `key.path=value` overrides.
 
-    Raises InvalidInput for anything that does not fit, naming the key, the value and the way out.
+    Raises InvalidInput for anything that does not fit, naming the key, the value and a remedy.
     """
     folder = Path(path).absolute().parent
     campaign = campaign_with(read_document(path), overrides)
@@ -44,9 +44,9 @@ def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
 
 
 def read_document(path: str) -> dict[str, Any]:
-    """Return the keys and values of the YAML file at `path`, unchecked; InvalidInput for what is no mapping.
+    """Return the unchecked content of the YAML file at `path`. Raises InvalidInput unless it is a mapping.
 
-    A path such as examples/quickstart.yaml means the shipped file where the working directory has none.
+    A path such as examples/quickstart.yaml means the shipped file if the working directory has none.
     """
     content = read_file(str(_shipped_example(path) or path), _MAX_BYTES)
     if len(content) > MAX_BYTES:
@@ -60,9 +60,9 @@ def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
 
 
 def parsed_document(text: str) -> dict[str, Any]:
-    """Return the keys and values of YAML `text` of a stranger, unchecked; InvalidInput for what is no mapping.
+    """Return the unchecked content of untrusted YAML `text`. Raises InvalidInput unless it is a mapping.
 
-    Aliases are refused: a short text with many of them stands for more than memory holds.
+    Aliases are refused: with many of them, a short text expands to more than memory holds.
     """
     try:
         has_alias = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
@@ -159,7 +159,7 @@ def _fault(fault: ErrorDetails) -> InvalidInput:
 
 
 def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
-    """Return the keys that lead to a fault, and the kind of runner in whose section it is: pydantic mixes them."""
+    """Return the keys that lead to a fault, and the kind of runner of its section (pydantic mixes the two)."""
     keys = [str(part) for part in fault["loc"]]
     if len(keys) > 1 and keys[0] == _KIND[0]:
         return [keys[0], *keys[2:]], keys[1]
@@ -196,7 +196,7 @@ def _alternatives(names: Sequence[str], word: str = "or") -> str:
 
 
 def _shipped_example(name: str) -> Path | None:
-    """Return the file that `examples/NAME` stands for where there is none in the working directory; None if none."""
+    """Return the shipped file for `examples/NAME` if the working directory has none; None if there is none."""
     path = Path(name)
     if path.exists() or path.is_absolute() or path.parts[:1] != ("examples",) or ".." in path.parts:
         return None
@@ -218,9 +218,9 @@ _SEARCH = {"methods": ["bfb", "ring", "biring"], "chunks": [None, 1, 2, 4], "cha
 class RecordedJob:
     """A record as work for campaigns: one for each collective that all ranks call together.
 
-    seconds: collective -> size in bytes -> time spent, of the calls that campaigns cover
-    left:    time spent in other calls, by why none covers them
-    timed:   False if the record has no times, as traces of others: then gigabytes stand for seconds
+    seconds: collective -> size in bytes -> time, for calls that campaigns cover
+    left:    reason -> time, for calls that no campaign covers
+    timed:   False if the record has no times, like traces of other tools: gigabytes then stand for seconds
     """
 
     ranks: int
@@ -253,7 +253,7 @@ class RecordedJob:
 
     @property
     def covered(self) -> float:
-        """The share of the recorded time that campaigns cover; 0 where no time was recorded."""
+        """Return the share of the recorded time that campaigns cover; 0 without recorded times."""
         total = self.covered_s + sum(self.left.values())
         return self.covered_s / total if total else 0.0
 
@@ -261,14 +261,14 @@ class RecordedJob:
 def recorded_campaigns(
     job: RecordedJob, name: str, document: Mapping[str, Any], overrides: Sequence[str], most_sizes: int = MAX_SIZES
 ) -> list[Campaign]:
-    """Return a campaign for each collective of `job`, what took most time first.
+    """Return a campaign for each collective of `job`, those with most time first.
 
-    name:       of the record; campaigns are named after it and their collective
+    name:       name of the record; campaigns are named after it and their collective
     document:   keys that the campaigns share; search and baselines have defaults
-    overrides:  as on the command line, they come last
-    most_sizes: at most so many sizes are measured, each for those around it
+    overrides:  values of keys, as on the command line; they take precedence
+    most_sizes: most sizes to measure, each of which represents those around it
 
-    InvalidInput where the record has nothing that campaigns cover, and for keys that do not fit.
+    Raises InvalidInput if campaigns cover nothing of the record, and for keys that do not fit.
     """
     if not job.seconds:
         rule = "a record must have time in collectives of all ranks that can be tuned"

@@ -1,4 +1,4 @@
-"""The section of a campaign file that says where programs are measured: one model for each runner."""
+"""The section of a campaign file about where programs are measured: one model per runner."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_KIND = LocalConfig.name
 
 
 class NeedsSection(CampaignSection):
-    """What a node of the Ray cluster must have to measure on it; held as long as the campaign runs."""
+    """Requirements for a node of the Ray cluster that measures; its resources are held as long as the campaign runs."""
 
     cpus: float = Field(default=1, gt=0, description="CPUs.")
     gpus: float | None = Field(
@@ -71,12 +71,12 @@ class RunnerSection(CampaignSection):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the runner can do."""
+        """Return the runner's capabilities."""
         return self.runner.capabilities
 
     @property
     def measurers(self) -> MeasurerRequest:
-        """What the user asks of the nodes on which runners measure."""
+        """Return the user's requirements for the nodes on which runners measure."""
         node = ResourceRequest(**self.needs.model_dump(exclude={"gpus"}))
         return MeasurerRequest(node, self.needs.gpus, self.at_once)
 

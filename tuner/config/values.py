@@ -33,7 +33,7 @@ REVEALED = {"reveal": True}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address whose text, in messages as in JSON, has `***` in place of its password."""
+    """An address whose text has `***` in place of its password, in messages and in JSON."""
 
     _secret: str = field(repr=False)
 
@@ -64,7 +64,7 @@ class Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a service on `host`."""
+    """Return whether only this machine can reach a service on `host`."""
     if host == "localhost":
         return True
     try:
@@ -74,9 +74,9 @@ def is_loopback(host: str) -> bool:
 
 
 def with_password(address: str, variable: str) -> str:
-    """Return `address`, or the one that the environment variable has where `address` was stored without its password.
+    """Return `address`; if it was stored without its password, the complete one from the environment variable.
 
-    Raises Unavailable if the variable does not have it.
+    Raises Unavailable if the variable does not contain it.
     """
     if not is_hidden(address):
         return address
@@ -94,7 +94,7 @@ def _serialized(address: Address | str, info: SerializationInfo) -> str:
 
 
 def _spelled(read: Callable[[str], str]) -> Callable[[Any], Any]:
-    """Return what reads a name in common spellings; what is none stays as it is, for the checks of the file."""
+    """Return a function that normalizes the spelling of a name. Unknown names stay unchanged, for the later checks."""
 
     def text(value: Any) -> Any:
         try:
@@ -173,7 +173,7 @@ def _spread_sizes(sizes: Any) -> Any:
 
 
 def _spread_buffers(sizes: Any) -> Any:
-    """Like `_spread_sizes`, but null stays null and the order stays as it is."""
+    """Like `_spread_sizes`, but keeps null and the order."""
     if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
         return sizes
     return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]

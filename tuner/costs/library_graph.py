@@ -1,9 +1,9 @@
-"""What NCCL and RCCL see of a network, and the channels that their graph search finds there.
+"""How NCCL and RCCL see a network, and the channels that their graph search finds.
 
-A channel is a ring or a tree that gets the same rate on every link; the search tries a list of rates and takes the one
-at which channels carry most together (NCCL 2.28.3, src/graph/search.cc). On boxes with an NVSwitch that is a matter of
-counting, and so it is here. On boxes of direct links the channels are replaced by what no rings can exceed, the
-narrowest cut, so that a baseline is rather too strong than too weak.
+A channel is a ring or a tree that has the same rate on every link. The search tries a list of rates and takes the one
+at which channels carry most together (NCCL 2.28.3, src/graph/search.cc). On boxes with an NVSwitch this only requires
+counting, which is what this module does. On boxes with direct links the channels are replaced by an upper bound for
+rings, the narrowest cut, so that a baseline is rather too strong than too weak.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
         (96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
     ),
 }
-"""Rates in GB/s that the search tries: within one box, and over several. Older GPUs take those of Ampere."""
+"""Rates in GB/s that the search tries: within one box, and over several. Older GPUs use those of Ampere."""
 
 _UNLIMITED = 1e6
 _MOST_CHANNELS = 32
@@ -164,7 +164,9 @@ class LibraryFabric:
         return LibraryGraph(best.channels, best.intra, max(faster, default=best.inter))
 
     def tree_graph(self, rings: LibraryGraph) -> LibraryGraph:
-        """Return as many trees as there are rings; over boxes they may be faster inside, as they do not close."""
+        """Return as many trees as there are rings. Over several boxes they may be faster inside a box, because they do
+        not close.
+        """
         if not self.nics or self.box_ranks < 2:
             return rings
         room = self.links * self.box_ranks / (self.box_ranks - 1)
@@ -181,7 +183,7 @@ class LibraryFabric:
         return min(inside, self.nics * int(self.nic / speed + 1e-9)) if self.nics else inside
 
     def _duplicated(self, graph: LibraryGraph) -> LibraryGraph:
-        """Return `graph` with channels split in two where the library does so, because one would be too fast."""
+        """Return `graph` with channels split in two if the library does so because one would be too fast."""
         newer = self.generation in (HOPPER, BLACKWELL)
         if graph.intra < 25.0 or (newer and graph.intra < 50.0 and graph.channels > 4):
             return graph
@@ -243,7 +245,7 @@ _OF_LINKS = {"2": VOLTA, "3": AMPERE, "4": HOPPER, "5": BLACKWELL, "MI2": MI200,
 
 
 def _stated_generation(topology: Topology) -> Generation | None:
-    """Return the generation that a machine file names by its links, None if the network is of no such file."""
+    """Return the GPU generation that the links in a machine file imply, None if the network is not from such a file."""
     for fact in topology.assumptions:
         if match := _LINKS.match(fact.what):
             return _OF_LINKS.get(match[1] or match[2])

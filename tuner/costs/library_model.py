@@ -1,9 +1,9 @@
-"""What a library's own algorithms take on a network: the baseline of every comparison, by its published model.
+"""Times of a library's own algorithms on a network, by its published model: the baseline of every comparison.
 
-NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
-corrections by size say what to choose and not how long it takes, and are left out) over the channels of
-`chorale.tuner.costs.library_graph`. MPICH and Open MPI publish which algorithm they take but no latencies: their times
-are those of the links that the algorithm loads most. No time is below the proven bound.
+NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc over the channels of
+`chorale.tuner.costs.library_graph` (NCCL 2.28.3; RCCL 2.27, whose corrections by size affect the choice but not the
+time, and are left out). MPICH and Open MPI publish which algorithm they use but no latencies: their times are those of
+the most loaded links. No time is below the proven bound.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chorale.tuner.costs.library_graph import (
 )
 
 VERSIONS = {"NCCL": "2.28.3", "RCCL": "2.27", "MPICH": "4.3", "Open MPI": "5.0"}
-"""The versions whose source the models follow."""
+"""Versions whose source the models follow."""
 PROTOCOLS = ("ll", "ll128", "simple")
 IN_SWITCH = ("nvls", "nvls_tree")
 """Algorithms in which switches add: the bound that counts for them is the one with switches."""
@@ -45,7 +45,7 @@ _TREE_CORRECTION = (
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""By protocol and powers of two from 64 B: the share of their rate that trees reach."""
+"""Share of their rate that trees reach, by protocol and powers of two from 64 B."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,12 @@ class LibraryAlgorithm:
 def library_algorithms(
     topology: Topology, collective: Collective = ALLREDUCE, library: LibraryName | Literal["MPI"] | None = None
 ) -> list[LibraryAlgorithm]:
-    """Return what the library has for `collective` on `topology`, by its own model; [] if it publishes no model.
+    """Return the library's algorithms for `collective` on `topology` by its own model; [] if it publishes no model.
 
-    library: by default NCCL or RCCL for networks of GPUs, and for others, which may be of GPUs, MPI libraries, too
+    library: by default NCCL or RCCL for networks of GPUs; for other networks, which may be of GPUs, MPI libraries too
 
-    Networks whose unit is "link" give times in links: 1 link is 1 byte a second, and only MPI libraries are compared.
+    Networks in units of links give times in links (1 link is 1 byte per second) and are only compared with MPI
+    libraries.
     """
     found: list[LibraryAlgorithm] = []
     if collective.name.value not in MPI_METHODS:
@@ -166,7 +167,8 @@ _RCCL = _Latencies(
     {"tree": (10.5, 10.5, 22.4), "ring": (9.5, 9.5, 19.8)},
 )
 """Steps inside boxes are those of MI300 (tuning model 5), steps between boxes those of MI200 (model 3): RCCL makes
-rings between MI300 boxes look slow at small sizes, so that its tuner takes LL."""
+rings between MI300 boxes look slow at small sizes, so that its tuner chooses LL.
+"""
 _NVLS_US, _NVLS_TREE_NET_US = 25.0, 14.0
 _NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
 _GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
@@ -308,7 +310,7 @@ MPI_METHODS: Mapping[str, Sequence[tuple[str, str, str]]] = {
         ("MPICH", "binomial", "recursive-doubling"),
     ),
 }
-"""For each collective: library, its name of the algorithm, the method that makes the same schedule here."""
+"""Per collective: library, its name of the algorithm, and the method here that makes the same schedule."""
 
 
 MAX_MPI_RANKS = 512
@@ -316,7 +318,7 @@ MAX_MPI_RANKS = 512
 
 
 def unit_bytes_per_s(topology: Topology) -> Fraction:
-    """Return bytes per second of bandwidth 1, and 1 where the unit is links."""
+    """Return bytes per second of bandwidth 1; 1 if the unit is links."""
     return Fraction(1) if topology.bandwidth_unit == "link" else NetworkModel().unit_bytes_per_s(topology)
 
 

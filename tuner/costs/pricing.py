@@ -1,6 +1,6 @@
-"""What simulations cost a network at: rates and latencies as options, or a calibration; and the traffic to be priced.
+"""The costs of a network in simulations (rates and latencies as options, or a calibration), and the traffic to price.
 
-A calibration file is what `chorale run --calibrate --json` printed; the traffic is that of a schedule file or method.
+A calibration file is the output of `chorale run --calibrate --json`; the traffic is that of a schedule file or method.
 """
 
 from __future__ import annotations
@@ -50,15 +50,17 @@ from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule_in_its_fo
 from chorale.tuner.files.topology_specs import load_topology
 
 MAX_MESSAGES = 2**22
-"""Of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
+"""Most messages of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
-"""By target: the buffer of a connection that long chunks stream through, as large as NCCL's for the Simple protocol."""
+"""Target -> buffer of a connection through which long chunks are streamed; as large as NCCL's for the Simple
+protocol.
+"""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 
 
 def usual_buffer_bytes(program: AnyProgram) -> int | None:
-    """Return the buffer of a connection of the runtime that `program` is for, None where there is none."""
+    """Return the buffer size of a connection in the runtime of `program`, None if it has none."""
     return _BUFFER_BYTES.get(program.target)
 
 
@@ -103,12 +105,11 @@ def simulate_program(
     *,
     max_messages: int = MAX_MESSAGES,
 ) -> ProgramTrace:
-    """Return the simulated run of `program` on a vector of `size_bytes`, by the flow model.
+    """Simulate `program` on a vector of `size_bytes` by the flow model.
 
-    `buffer_bytes` as in `chorale.runners.simulated.runner.SimulatedRunner`; plans have no buffers, and where `network`
-    has no alpha, latencies by kinds of operations instead of its own. Sizes that the chunks do not divide are taken as
-    they are. The program must have been checked. InvalidInput for more than
-    `max_messages`, CheckFailed if it hangs.
+    `buffer_bytes`: see `chorale.runners.simulated.runner.SimulatedRunner`. Plans have no buffers; if `network` has no
+    alpha, latencies by kind of operation replace its own. Sizes that the chunks do not divide are used unchanged. The
+    program must have been checked. Raises InvalidInput for more than `max_messages`, and CheckFailed if it hangs.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > max_messages:
@@ -168,7 +169,8 @@ CALIBRATION_INSTANCES = (1, 4)
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
-    """Return programs, by name, to measure beside `program` so that latency, overhead and bandwidth can be told apart.
+    """Return programs, by name, to measure together with `program`, so that latency, overhead and bandwidth can be
+    separated.
 
     Empty unless the collective is allgather, reduce_scatter or allreduce.
     """
@@ -187,7 +189,9 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 DEFAULTS: Mapping[str, str | None] = {
     "alpha_us": "0", "link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US, "link_gbps": None,
 }  # fmt: skip
-"""The network of section 5 of the Swing paper, without its rate. Networks with latencies of their own add none."""
+"""The network of section 5 of the Swing paper, without its rate. For networks with their own latencies none
+are added.
+"""
 _LATENCIES = ("link_latency_us", "hop_us")
 
 
@@ -207,8 +211,8 @@ class Pricing:
     def of(options: Mapping[str, str | None], calibration: str | Mapping[str, Any] | None) -> Pricing:
         """Return the pricing by `options` (keys of `DEFAULTS`, None for the default), or by a calibration.
 
-        calibration: path of a file, or what is in it
-        Raises InvalidInput for both at once.
+        calibration: path of a file, or its content
+        Raises InvalidInput if both are given.
         """
         if calibration is None:
             settings = {name: DEFAULTS[name] if value is None else value for name, value in options.items()}
@@ -243,7 +247,9 @@ class Pricing:
         return {**self.settings, **dict.fromkeys(own, "0")}
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
-        """Return the seconds of a run of `traffic` beside the network model: the calibrated overhead of messages."""
+        """Return the seconds of a run of `traffic` that the network model omits: the calibrated overhead of
+        messages.
+        """
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
     def times_s(
@@ -260,7 +266,9 @@ class Pricing:
         return [beside_s + time_s for time_s in times_s]
 
     def unmodelled_program_s(self, program: AnyProgram) -> float:
-        """Return the same for a run of `program`; InvalidInput for a plan, whose messages no calibration covers."""
+        """Return the same for a run of `program`. Raises InvalidInput for a plan, whose messages no
+        calibration covers.
+        """
         if self.calibration is None:
             return 0.0
         if not isinstance(program, Program):
@@ -281,7 +289,7 @@ _RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedTraffic:
-    """Traffic and its source; `schedule_id` is None where the traffic is known without a schedule."""
+    """Traffic and its source; `schedule_id` is None if the traffic is known without a schedule."""
 
     traffic: Traffic
     method: str

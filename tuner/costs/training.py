@@ -37,12 +37,12 @@ class _Strict(BaseModel):
 
 
 class ProfiledLayer(_Strict):
-    """A layer. Its times are given, or come from `forward_flops` and the rate of the profile.
+    """A layer. Its times are given, or follow from `forward_flops` and the rate of the profile.
 
-    parameters:     that every rank holds and whose gradients are summed
+    parameters:     parameters that every rank holds and whose gradients are summed
     forward_flops:  operations for one sample
     forward_us, backward_us: measured microseconds for all samples of a rank
-    alltoall_bytes: for one sample, what is sent to experts, and comes back, in either pass
+    alltoall_bytes: bytes per sample that are sent to experts, and come back, in each pass
     """
 
     name: str
@@ -70,9 +70,9 @@ class Stage(_Strict):
 class TrainingProfile(_Strict):
     """A model as one rank trains it.
 
-    samples:     of the batch, on each rank
-    flops_per_s: at which layers with `forward_flops` compute
-    source:      where the numbers come from
+    samples:     samples of the batch on each rank
+    flops_per_s: rate at which layers with `forward_flops` compute
+    source:      origin of the numbers
     """
 
     format: Literal["chorale-training-profile/1"]
@@ -118,9 +118,9 @@ class TrainingProfile(_Strict):
 
 
 def load_profile(name: str) -> TrainingProfile:
-    """Return the shipped profile `name`, or the one in the file of that name.
+    """Return the shipped profile `name`, or the profile in the file of that name.
 
-    Raises InvalidInput for a file that is none, naming the key, the value and the way out.
+    Raises InvalidInput for any other file, naming the key, the value and a remedy.
     """
     if name in SHIPPED:
         return parse_profile(
@@ -150,8 +150,8 @@ _GAP = Fraction(1, 100)
 class TrainingCosts:
     """Seconds of collectives on one network.
 
-    unmodelled_s:  overhead of every allreduce beside the network model, from a calibration; else 0
-    alltoall_rate: at which every rank sends to every other, over the bandwidth of a link; None without all-to-all
+    unmodelled_s:  overhead of every allreduce that the network model omits, from a calibration; else 0
+    alltoall_rate: rate at which every rank sends to every other, relative to a link; None without all-to-all
     """
 
     topology: Topology

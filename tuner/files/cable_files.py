@@ -1,4 +1,4 @@
-"""Lists of cables as CSV: which two hosts each joins, with their ports and a patch panel where these are known."""
+"""Lists of cables as CSV: the two hosts of each cable, with ports and patch panel if known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change")
 
 @dataclass(frozen=True, slots=True)
 class CableList:
-    """The cables that lie: pairs of hosts, and the two ports and the panel of each, "" where a file names none."""
+    """Existing cables: pairs of hosts, and the two ports and the panel of each, "" if a file names none."""
 
     cables: tuple[Cable, ...]
     places: tuple[tuple[str, str, str], ...]
@@ -31,9 +31,9 @@ class CableList:
 
 
 def read_cables(path: Path, two_way: bool) -> CableList:
-    """Read a list: a column for each end, `from` and `to`, or the first two where no line names the columns.
+    """Read a list with one column for each end, `from` and `to`, or the first two columns if no line names them.
 
-    Rows whose `change` is `remove` are left out, so that a list that `write_cables` made is read as what lies then.
+    Rows whose `change` is `remove` are left out, so that the output of `write_cables` is read as the existing cables.
     """
     rows = list(csv.reader(io.StringIO(read_file(str(path), MAX_BYTES).decode(errors="replace"))))
     head = [cell.strip().lower() for cell in rows[0]] if rows else []

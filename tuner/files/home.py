@@ -16,7 +16,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
 CAMPAIGN_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-"""Names of campaigns, which are those of their folders."""
+"""Valid names of campaigns and their folders."""
 _OTHERS = 0o077
 
 
@@ -44,11 +44,11 @@ class Home:
 
     @property
     def campaigns(self) -> Path:
-        """One folder per campaign, in it one per launch."""
+        """Folder with one folder per campaign, each with one folder per launch."""
         return self.root / "campaigns"
 
     def campaign(self, name: str) -> Path:
-        """Return the folder of the campaign `name`. InvalidInput for what is no such name, such as a path."""
+        """Return the folder of the campaign `name`. Raises InvalidInput for an invalid name, such as a path."""
         if re.fullmatch(CAMPAIGN_NAME.rstrip("$"), name) is None:
             way_out = "take up to 64 letters, digits, dots, dashes and underscores"
             raise InvalidInput("the name of a campaign must be one that folders have", repr(name[:80]), way_out)
@@ -81,14 +81,15 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """The file of MLflow's tables, where no server or other database is named."""
+        """The file of MLflow's tables if no server or other database is named."""
         return self.root / "mlflow.db"
 
     def create(self, folder: Path) -> Path:
-        """Create `folder` and its parents where missing, for this user alone, and return it.
+        """Create `folder` and missing parents, for this user alone, and return it.
 
-        What earlier versions left readable for others inside the data folder is taken from them, too. A data folder
-        that existed before keeps its own mode.
+        If earlier versions left parts of the data folder readable for others, that is corrected. An existing data
+        folder
+        keeps its own mode.
         """
         try:
             for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
@@ -100,9 +101,9 @@ class Home:
         return folder
 
     def secret(self, path: Path, make: Callable[[], str]) -> str:
-        """Return the secret in the file at `path` inside this folder, which `make` gives where there is none yet.
+        """Return the secret in the file at `path` inside this folder; create it with `make` if there is none.
 
-        Unavailable where it cannot be written, InvalidInput for a file that others can read or that has no secret.
+        Raises Unavailable if it cannot be written, and InvalidInput if others can read the file or if it is empty.
         """
         self.create(path.parent)
         try:

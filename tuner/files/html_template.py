@@ -13,7 +13,9 @@ def render_html(template: Path, **values: Any) -> str:
 
 
 def render_script(template: Path, **values: Any) -> str:
-    """Return the script of the Jinja template in the file `template`, whose filter `quote` makes words for a shell."""
+    """Render the shell script of the Jinja template in the file `template`; its filter `quote` quotes words for a
+    shell.
+    """
     return _rendered(template, values, autoescape=False)
 
 

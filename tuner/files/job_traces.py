@@ -1,7 +1,7 @@
-"""Reads what a job calls from traces of others: PyTorch's flight recorder and Chakra execution traces.
+"""Read a job's calls from traces of other tools: PyTorch's flight recorder and Chakra execution traces.
 
-Such traces are those of one rank. The flight recorder writes JSON or a pickle; PyTorch's execution trace observer
-writes Chakra's host traces as JSON; Chakra's converter writes protocol buffers (`et_def.proto`), one after another.
+Such traces describe one rank. The flight recorder writes JSON or a pickle; PyTorch's execution trace observer writes
+Chakra's host traces as JSON; Chakra's converter writes a sequence of protocol buffers (`et_def.proto`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DTYPES = {
 }  # fmt: skip
 """PyTorch's name of an element type -> its name here, and bytes; names with `float8` are one byte."""
 UNKNOWN = "unknown"
-"""Element type of calls whose trace names none; they count 4 bytes an element."""
+"""Element type of calls without one in the trace; 4 bytes per element are assumed."""
 
 
 class _Call(NamedTuple):
@@ -45,11 +45,12 @@ class _Call(NamedTuple):
 
 
 def load_record(path: Path, ranks: int | None = None) -> Record:
-    """Return what a job calls, from a record or a trace of rank 0.
+    """Return the calls of a job, from a record or a trace of rank 0.
 
-    ranks: of the job, for Chakra's .et files, which do not say it; default: as many as there are such files beside it
+    ranks: number of ranks, for Chakra's .et files, which do not contain it; default: the number of such files in the
+    folder
 
-    InvalidInput for a file that is none of these, or has no collectives.
+    Raises InvalidInput for any other file, or if it has no collectives.
     """
     content = read_file(str(path), MAX_BYTES)
     try:
@@ -180,7 +181,7 @@ _CHAKRA = {
     7: "reduce_scatter",
     8: "reduce_scatter",
 }
-"""Chakra's `CollectiveCommType`; what is not here is not a collective of programs."""
+"""Chakra's `CollectiveCommType`; missing values are not collectives of programs."""
 _NAME, _TYPE, _DURATION_US, _ATTRIBUTE = 2, 3, 7, 10
 """Fields of Chakra's `Node`. Of an attribute, field 1 is the name and any other one but 2 the value."""
 
@@ -203,7 +204,7 @@ def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
 
 
 def _fields(message: Any) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of the fields of a message whose type is not known here."""
+    """Yield number and value of the fields of a message of unknown type."""
     from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415
 
     return ((field.field_number, field.data) for field in UnknownFieldSet(message))
@@ -229,7 +230,7 @@ def _chakra_call(message: Any) -> _Call | None:
 
 
 def _files_beside(path: Path) -> int:
-    """Return how many traces of the same job there are: PREFIX.0.et, PREFIX.1.et, …"""
+    """Return the number of traces of the same job: PREFIX.0.et, PREFIX.1.et, …"""
     match = re.fullmatch(r"(.*?)(\d+)\.et", path.name)
     if match is None:
         return 0

@@ -25,12 +25,12 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """What a person says beyond a file.
+    """What the user adds to a file.
 
-    model:        of the GPUs
+    model:        model of the GPUs
     boxes:        copies of a machine, or hosts of a fabric
     nic_gbps:     Gbit/s of every NIC, as text
-    rails:        NIC i of all boxes leads to switch i
+    rails:        whether NIC i of every box leads to switch i
     nvlink_boxes: boxes that share one NVSwitch
     nodes:        hosts of a fabric or nodes of Slurm, such as gpu[01-16]
     machine:      file that describes each host of a fabric or node of Slurm
@@ -80,7 +80,7 @@ _ONLY_PLACES = (
 
 
 def read_network(file: str, options: MachineOptions) -> ReadNetwork:
-    """Return the network of a file of any format. InvalidInput for options that are not for such a file."""
+    """Return the network of a file of any format. Raises InvalidInput for options that do not apply to such a file."""
     spec, content = f"file:{file}", read_file(file)
     machine = machine_of(content, spec, options.model)
     if machine is not None:
@@ -125,9 +125,9 @@ def machine_of_option(options: MachineOptions) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNetwork:
-    """Switches of a cluster, and how its nodes send.
+    """Switches of a cluster, and its nodes.
 
-    machine: each node, whose GPUs are ranks; None where nodes are
+    machine: network of each node, whose GPUs are ranks; None if nodes are ranks
     rate:    GB/s of every NIC; None for those of the dump
     """
 
@@ -138,7 +138,7 @@ class SlurmNetwork:
     spec: str
 
     def topology(self, names: tuple[str, ...]) -> Topology:
-        """Return the network of the nodes `names`, of all if there are none."""
+        """Return the network of the nodes `names`; of all nodes if it is empty."""
         nodes = SlurmNodes(self.tree, names, self.oversubscription)
         if self.machine is not None:
             return slurm_gpu_topology(nodes, self.machine, self.rate, self.spec)

@@ -58,11 +58,12 @@ def load_code(
     any_network: bool = False,
     collective: CustomCollective | None = None,
 ) -> tuple[Topology, AnyProgram]:
-    """Return the checked program in a file, and the network that it runs on.
+    """Return the network and the checked program of a file.
 
-    Where `network` is None it is read from the name that `chorale lower` gives a program. InvalidInput if the name has
-    none, unless `any_network` lets all ranks be linked with each other; CheckFailed unless the program does what its
-    collective says on the network. A program that hangs above some size is returned for vectors of up to that size.
+    If `network` is None, it is read from the name that `chorale lower` gives a program; without one there, InvalidInput
+    is
+    raised, unless `any_network` connects all ranks with each other. Raises CheckFailed unless the program does what its
+    collective says on the network. A program that hangs above some size is returned with that limit.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)
@@ -85,9 +86,9 @@ def load_unchecked(
 
 
 def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology, bool]:
-    """Return the network of `spec`, or of the name of a program, and whether there is one.
+    """Return the network of `spec` or of the program's name, and whether there is one.
 
-    A program that names none, or a file that is not here, is judged alone: all its ranks are linked with each other.
+    If the program names none, or names a file that does not exist here, all its ranks are connected with each other.
     """
     if spec is not None:
         return load_topology(spec), True
@@ -99,7 +100,7 @@ def network_to_judge_on(spec: str | None, program: AnyProgram) -> tuple[Topology
 
 
 def _spec_of(path: str, program: AnyProgram, any_network: bool) -> str:
-    """Return the spec in the name of a program; InvalidInput if there is none, and ranks may not all be linked."""
+    """Return the spec in a program's name. Without one, raises InvalidInput unless all ranks may be connected."""
     named = _spec_in_name(program)
     if named is None and not (any_network and len(program.ranks) > 1):
         raise InvalidInput("a program file needs the topology it runs on", path, _ADD_SPEC)
@@ -107,7 +108,7 @@ def _spec_of(path: str, program: AnyProgram, any_network: bool) -> str:
 
 
 def _spec_in_name(program: AnyProgram) -> str | None:
-    """Return the last word of a name such as `allgather bfb torus:4x4`, None if it may be cut or changed."""
+    """Return the last word of a name such as `allgather bfb torus:4x4`, None if it may be truncated or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
     return None if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2] else words[2]
@@ -115,7 +116,7 @@ def _spec_in_name(program: AnyProgram) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """A checked program and its network; `settings` is None where the file does not say how it was built."""
+    """A checked program and its network; `settings` is None if the file does not say how it was built."""
 
     topology: Topology
     program: AnyProgram
@@ -130,10 +131,10 @@ def load_runnable(
     any_network: bool = False,
     collective: CustomCollective | None = None,
 ) -> Runnable:
-    """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_code`.
+    """Return the program of a schedule file, lowered by `target`, or of a program file, see `load_code`.
 
-    any_network: whether a program that names no network may run where all ranks are linked with each other
-    collective:  what a program file does, where it cannot say so
+    any_network: whether a program that names no network may run with all ranks connected
+    collective:  collective of a program file that cannot name it
     """
     if Path(file).suffix in SUFFIXES and not is_plan_file(file):
         verified = verify_schedule(load_schedule(file))

@@ -1,7 +1,7 @@
-"""Programs as one file or as a file for each rank, compressed or not: written, and read again as one text.
+"""Write programs as one file or one file per rank, compressed or not, and read them back as one text.
 
-The loaders of MSCCL take the <gpu> of their own rank from a file and pass over the others, so that a file with that one
-alone serves the process of the rank. What ends in .gz is compressed, for readers that take it, as ours do.
+MSCCL's loaders take the <gpu> of their own rank from a file and skip the others, so a file with that one alone serves
+the process of the rank. Files that end in .gz are compressed, for readers that support it, as ours do.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_FILES = 2**16
 
 
 def write_program(output: str, parts: Iterable[bytes], per_rank: bool) -> None:
-    """Write the text of a program, which comes as root, ranks and end, to a file, or a file a rank into a new folder.
+    """Write the text of a program, given as root, ranks and end, to a file, or to one file per rank in a new folder.
 
-    InvalidInput where the folder of a file does not exist, or the folder for ranks holds something.
+    Raises InvalidInput if the folder of the file does not exist, or if the folder for ranks is not empty.
     """
     if not per_rank:
         write_parts(output, _compressed(parts) if output.endswith(COMPRESSED) else parts)
@@ -55,8 +55,9 @@ def parts_of(text: bytes, target: str) -> Iterator[bytes]:
 
 
 def read_program_text(path: str, max_bytes: int) -> bytes:
-    """Return the text of a program file, compressed or not, or of a folder with a file for each rank, as one text of
-    at most `max_bytes`. InvalidInput where the files of ranks belong to different programs."""
+    """Return the text (at most `max_bytes`) of a program file, compressed or not, or of a folder with a file per rank.
+    Raises InvalidInput if the files of ranks belong to different programs.
+    """
     if not Path(path).is_dir():
         return _read(path, max_bytes)
     files = sorted(Path(path).glob("rank-*.xml"))

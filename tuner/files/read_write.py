@@ -18,10 +18,11 @@ _OTHERS = 0o077
 
 
 def write_file(path: str | Path, content: bytes) -> None:
-    """Write `content` to `path` through a temporary file in the same folder; the folder must exist.
+    """Write `content` to `path` through a temporary file in the same folder, which must exist.
 
-    On any failure (full disk, no permission) the old file, if there was one, is untouched. What is no file, such as
-    /dev/null or a pipe, is written to as it is.
+    If that fails (full disk, no permission), an existing file stays unchanged. Devices and pipes, such as /dev/null,
+    are
+    written to directly.
     """
     write_parts(path, (content,))
 

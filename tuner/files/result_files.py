@@ -1,6 +1,6 @@
-"""Reads results of collectives as tools write them: nccl-tests and rccl-tests, OSU micro-benchmarks, `chorale run`.
+"""Read results of collectives as tools write them: nccl-tests and rccl-tests, OSU micro-benchmarks, `chorale run`.
 
-Texts are recognized by what they hold and not by their names. Sizes become those of the whole vector.
+Texts are recognized by their content, not by their names. Sizes are converted to those of the whole vector.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What one file holds about one collective; None for what it does not say.
+    """Results of one collective in a file; None for what the file does not contain.
 
     tool:       nccl-tests, rccl-tests, OSU or chorale
-    collective: by its name here
-    library, version: what was measured, such as NCCL 2.30.7
+    collective: Chorale's name of it
+    library, version: the measured library, such as NCCL 2.30.7
     link_mbps:  rate of emulated links
-    bus_ratio:  busbw / algbw, by which test programs say how many ranks there were even if they list fewer devices
-    per_rank:   whether sizes are those of one rank's part still, as OSU counts them
+    bus_ratio:  busbw / algbw, which gives the number of ranks even if the file lists fewer devices
+    per_rank:   whether sizes are still those of one rank's part, as OSU counts them
     """
 
     tool: str
@@ -129,7 +129,7 @@ def _from_tables(text: str, name: str) -> list[Results]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the line that names a test, "" for what is before the first, and the text up to the next such line."""
+    """Yield (line that names a test, text up to the next such line); the first line is "" for text before any test."""
     starts = [match for match in _SECTION.finditer(text) if collective_named(match[0])]
     if not starts:
         yield "", text
@@ -152,7 +152,7 @@ def _joined(found: Iterable[Results]) -> list[Results]:
 
 
 def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> str | None:
-    """Return the collective that has such an operation, root and busbw / algbw; None if that leaves a choice."""
+    """Return the collective with such an operation, root and busbw / algbw; None if several are possible."""
     reduces = redop not in ("none", "")
     if root is not None and root >= 0:
         return "reduce" if reduces else "broadcast"
@@ -162,7 +162,7 @@ def _by_operation(redop: str, root: float | None, bus_ratio: float | None) -> st
 
 
 def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
-    """Return busbw / algbw where these have most digits."""
+    """Return busbw / algbw of the row in which these have most digits."""
     bandwidths = [cell.bandwidths for _, cell, _ in cells if cell.bandwidths is not None]
     algbw, busbw = max(bandwidths, default=(0.0, 0.0))
     return busbw / algbw if algbw >= 1 and math.isfinite(busbw) else None

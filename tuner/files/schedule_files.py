@@ -36,9 +36,9 @@ def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
 
 
 def load_schedule(path: str | Path) -> Schedule:
-    """Read the schedule file at `path`, by its suffix. The schedule is not yet verified.
+    """Read the schedule file at `path`; its suffix gives the format. The schedule is not verified yet.
 
-    A schedule in symmetric form is checked as such (CheckFailed) and written out; InvalidInput if it has more than
+    A schedule in symmetric form is checked (CheckFailed) and expanded. Raises InvalidInput if it has more than
     `MAX_EXPANDED_ROWS` transfers.
     """
     schedule = load_schedule_in_its_form(path)
@@ -52,7 +52,7 @@ def load_schedule_in_its_form(path: str | Path) -> AnySchedule:
 
 
 def load_for_inspection(path: str | Path) -> tuple[AnySchedule, str]:
-    """Read a schedule file whose content may differ from its id; return the schedule and the stated id."""
+    """Read a schedule file whose content may not match its id; return the schedule and the stated id."""
     require_schedule_suffix(path)
     content = read_file(str(path))
     schedule = _read(path, content, require_id=False)

@@ -1,8 +1,8 @@
-"""Traffic matrices and sizes of shards in files: text, JSON or NumPy's .npy, and skews such as `zipf:1.2`.
+"""Traffic matrices and sizes of shards in files (text, JSON or NumPy's .npy), and skews such as `zipf:1.2`.
 
-Text has a row of numbers for each rank, with commas, semicolons or blanks between them, as nccl-tests
-(NCCL_TESTS_ALLTOALLV_MATRIX_FILE) and UCC read it. Numbers may have units, `5M` as for sizes everywhere, or fractions:
-then all are multiplied by what makes them whole, since only their proportions count.
+Text has a row of numbers per rank, separated by commas, semicolons or blanks, as nccl-tests
+(NCCL_TESTS_ALLTOALLV_MATRIX_FILE) and UCC read it. Numbers may have units, such as `5M`, or be fractions. Fractions are
+scaled to integers, because only proportions matter.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _scaled(numbers: Sequence[Fraction]) -> Iterable[int]:
 
 
 def _number(cell: Any) -> Fraction:
-    """Return a number of a file exactly; ValueError for what is none, such as a negative one."""
+    """Return a number of a file exactly. Raises ValueError for anything else, such as a negative number."""
     text = str(cell).strip()
     match = _NUMBER.fullmatch(text)
     if match is None or isinstance(cell, bool):
