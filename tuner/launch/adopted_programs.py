@@ -19,7 +19,7 @@ from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.search.space import can_execute, lowering_target
 
 _judged: dict[tuple[str, str], BuildResult] = {}
-"""By what decides the verdict, so that files are judged once in a process."""
+"""Verdicts by everything that decides them, so that a process judges a file once."""
 
 
 def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, BuildResult]:
@@ -81,7 +81,7 @@ def _adopted(campaign: Campaign, topology: Topology, place: str, file: ProgramFi
 
 
 def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> None:
-    """Raise InvalidInput where the runner does not execute `program`, or not at every size of the campaign."""
+    """Raise InvalidInput unless the runner executes `program` at every size of the campaign."""
     if campaign.runner.capabilities.times is TimeSource.RECORD:
         rule, way_out = f"{place}: a program must be one that can be measured", "choose a runner that executes programs"
         raise InvalidInput(rule, f"the {campaign.runner.kind} runner", way_out)
@@ -100,7 +100,7 @@ def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> 
 
 
 def _misfit(campaign: Campaign, program: AnyProgram) -> tuple[str, str, str]:
-    """Return rule, value and way out for a program that the runner does not execute."""
+    """Return rule, value and remedy for a program that the runner does not execute."""
     kind, target = campaign.runner.kind, lowering_target(campaign.runner)
     if program.one_sided:
         rule = f"plans of MSCCL++ must be measured by shared memory or a model, not by the {kind} runner as it is set"

@@ -24,11 +24,14 @@ from chorale.tuner.trials.records import TrialRecord
 
 MLFLOW_PAUSE_S = 10.0
 SERVER_TRIES, LOCAL_TRIES = 8640, 3
-"""How often MLflow is tried again at the end: a server that is away may come back within a day; a folder of this
-machine that cannot be written stays so."""
+"""How often uploading to MLflow is retried at the end: a server may come back within a day; a local folder that is not
+writable will stay so.
+"""
 FORMER_SELF_S = 300.0
-"""How long a restarted launch waits for the lock of its former process, which may end later than its node seems to; a
-file server may release the lock later still."""
+"""How long a restarted launch waits for the lock of its former process. That may end later than its node seems to, and
+a
+file server may release the lock later still.
+"""
 
 
 class LaunchState(StrEnum):
@@ -41,7 +44,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """How far a launch is: `done` of at most `budget` trials; `new_trials` are those that the caller does not have."""
+    """Progress of a launch: `done` of at most `budget` trials; `new_trials` are those that the caller does not have."""
 
     state: LaunchState
     budget: int
@@ -56,10 +59,10 @@ def detached_name(campaign: str) -> str:
 
 
 class DetachedLaunch:
-    """Runs a launch in a thread and answers questions about it meanwhile.
+    """Runs a launch in a thread and answers questions about it at the same time.
 
-    All of its state is on disk: an object that is created again with the same arguments goes on where the last one
-    was killed, if it sees the same `home`. `launch_id` names the launch; without it the newest one is resumed.
+    All of its state is on disk: an object with the same arguments resumes where the last one was killed, if it sees the
+    same `home`. `launch_id` names the launch; without it the newest one is resumed.
     """
 
     def __init__(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
@@ -154,10 +157,11 @@ class _ProgressListener(LaunchProgress):
 
 
 class _Stoppable:
-    """Workers that behave as if ctrl-C had been pressed once `stop` is set: signals reach no thread.
+    """Workers that behave as if ctrl-C had been pressed once `stop` is set, because signals do not reach threads.
 
-    Where the head of the cluster answers no more, the process ends at once: the cluster makes the launch again on
-    another node, and it must find the folder free.
+    If the head of the cluster no longer answers, the process ends immediately: the cluster restarts the launch on
+    another
+    node, which must find the folder unlocked.
     """
 
     def __init__(self, inner: Workers, stop: threading.Event) -> None:

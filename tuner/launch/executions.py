@@ -35,10 +35,10 @@ def report_executions(
     trace: Path | None = None,
     plot: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a row for each of `executions`; write them to `trace` and draw the last of them into `plot`.
+    """Return a row for each of `executions`; write them to `trace` and draw the last one into `plot`.
 
-    They are compared with a simulation of links alone, where the environment of `measurement` says how fast links are.
-    Unavailable where nothing was traced.
+    They are compared with a simulation of the links alone if the environment of `measurement` contains the link rate.
+    Raises Unavailable if nothing was traced.
     """
     if not executions:
         rule = "only runners that execute programs with the engine can trace them"
@@ -62,7 +62,7 @@ def report_executions(
 
 
 def read_execution_rows(trace: Path) -> list[dict[str, Any]]:
-    """Return the rows that `report_executions` wrote into `trace`; none if there is no such file."""
+    """Return the rows that `report_executions` wrote to `trace`; empty if there is no such file."""
     return list(json.loads(trace.read_bytes())["otherData"]["executions"]) if trace.exists() else []
 
 

@@ -31,7 +31,9 @@ Times = dict[str, list[float]]
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Whether there is something to compare: two programs, or one that was faster than the baselines at some size."""
+    """Return whether there is anything to compare: two programs, or one that was faster than the baselines at some
+    size.
+    """
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
     return len(best) >= 2 or (faster and not campaign.one_winner)
@@ -54,9 +56,9 @@ class FinalRound:
     def compare(
         self, trials: Sequence[records.CompleteTrial], number: int, clock_s: Callable[[], float]
     ) -> records.FinalComparison | None:
-        """Measure and return what it says, None where nothing could be measured.
+        """Measure the finalists together. Return the comparison, None if nothing could be measured.
 
-        number: of the first measurement, which shifts its seed
+        number: number of the first measurement, which shifts its seed
         """
         self._number = number
         if self.campaign.one_winner:
@@ -102,7 +104,7 @@ class FinalRound:
         return contests
 
     def _launch(self, group: Sequence[SizeContest]) -> None:
-        """Measure the next launch of contests between the same programs, or their batch where repetitions launch."""
+        """Measure the next launch of contests between the same programs, or their batch if repetitions are launches."""
         names, count = group[0].batch
         apart = self.campaign.runner.capabilities.launches_repetitions
         request = self._request(names, [contest.size_bytes for contest in group])
@@ -163,7 +165,7 @@ class FinalRound:
         return outcome
 
     def _is_to_trace(self, request: RunRequest) -> bool:
-        """Whether a program of `request` has not been traced yet at one of its sizes; plans are never traced."""
+        """Return whether a program of `request` has not been traced yet at one of its sizes. Plans are never traced."""
         if request.has_plans:
             return False
         names = [name for name in request.programs if name in self._trials]
@@ -173,7 +175,9 @@ class FinalRound:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
-        """Yield the results of a finalist at each size: of the final, or of its trial where it was not in it."""
+        """Yield the results of a finalist at each size: from the final, or from its trial if it was not in the
+        final.
+        """
         for result in trial.sizes:
             times = self._times[result.size_bytes]
             baselines = {name: tuple(times[name]) for name in result.baseline_times_s if name in times}

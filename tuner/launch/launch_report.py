@@ -47,12 +47,12 @@ def campaign_page(
     executions: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     limit: LinkLimit | None = None,
 ) -> str:
-    """Return the page.
+    """Return the HTML page of a launch.
 
     chosen:   the tuning table; versions: registered version by size in bytes
-    overhead: as `Overhead.document` returns it; refused: trials that are slower end to end than a baseline
+    overhead: document of `Overhead.document`; refused: trials that are slower end to end than a baseline
     executions: candidate -> rows of `report_executions`
-    limit:    what the links allow, where that is known
+    limit:    limit of the links, if known
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
@@ -118,9 +118,9 @@ def campaign_page(
 
 
 def speedup_interval(choice: tables.TableEntry) -> MedianInterval:
-    """Return the speed-up over the fastest baseline of the entry's result.
+    """Return the speed-up of the entry's result over the fastest baseline.
 
-    Repetition by repetition where both ran side by side, else over the baseline's median.
+    Uses ratios of paired repetitions if both ran side by side, else the baseline's median.
     """
     result = choice.result
     if not result.beside:
@@ -178,7 +178,7 @@ _log = logging.getLogger("chorale.tune")
 
 
 def launch_limit(campaign: Campaign, topology: Topology, trials: Sequence[TrialRecord]) -> LinkLimit | None:
-    """Return what the links of a launch allow, None where their rate is not known."""
+    """Return the limit of the links in a launch, None if their rate is unknown."""
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
     return link_limit(topology, parse_collective(campaign.collective), complete[-1].environment) if complete else None
 
@@ -192,7 +192,7 @@ def write_page(
     overhead: Mapping[str, Any],
     limit: LinkLimit | None,
 ) -> None:
-    """Write the report beside the journal; if that fails it is only logged."""
+    """Write the report into the folder of the journal; a failure is only logged."""
 
     chosen = tables.tuning_table(ranked, campaign.one_winner, campaign.deterministic)
     try:

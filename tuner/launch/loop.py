@@ -54,7 +54,7 @@ _log = logging.getLogger("chorale.controller")
 class RequestBuilder:
     """Makes the requests of one launch.
 
-    baselines: programs by their names in measurements, beside which candidates are measured
+    baselines: programs by their names in measurements; candidates are measured together with them
     """
 
     campaign: Campaign
@@ -63,7 +63,7 @@ class RequestBuilder:
 
     @property
     def target(self) -> LoweringTarget:
-        """What all programs of the launch are lowered to."""
+        """Return the target to which all programs of the launch are lowered."""
         return lowering_target(self.campaign.runner)
 
     @property
@@ -126,7 +126,7 @@ class RequestBuilder:
         *,
         beside: bool = True,
     ) -> base.RunRequest:
-        """Return the measurement of `candidates`; `number` shifts the seed of the order.
+        """Return the request that measures `candidates`; `number` shifts the seed of the order.
 
         beside: whether the baselines run too
         """
@@ -171,7 +171,7 @@ class PendingTrial:
         return FailedTrial(*self._facts(now_s), kind, failure.message)
 
     def duplicate(self, now_s: float, first: CompleteTrial) -> CompleteTrial:
-        """Return the record of a candidate whose program was measured in the trial `first`."""
+        """Return the record of a candidate whose program was already measured in the trial `first`."""
         measured = (first.schedule_id, first.program_id, first.sizes, first.environment)
         return CompleteTrial(*self._facts(now_s), *measured, first.trial_id, first.channels, first.blocks)
 
@@ -185,7 +185,7 @@ class BuiltTrial(PendingTrial):
     """A pending trial whose program is built.
 
     beside: whether the baselines are measured with it
-    so_far: what was measured, of a trial whose sizes are measured one after the other
+    so_far: results so far, for a trial whose sizes are measured one after the other
     """
 
     built: BuildResult
@@ -210,7 +210,9 @@ class BuiltTrial(PendingTrial):
         return replace(self, so_far=replace(measurement, results=results))
 
     def pruned(self, now_s: float, reason: str, sizes: tuple[SizeResult, ...] = ()) -> PrunedTrial:
-        """Return the record of a candidate that a pruner ended after `sizes`; none where another trial has them."""
+        """Return the record of a candidate that a pruner ended after `sizes`; empty if another trial has these
+        results.
+        """
         return PrunedTrial(*self._facts(now_s), reason, sizes, self.built.program_id)
 
     def measured(
@@ -236,9 +238,9 @@ NODES = "nodes"
 
 
 class NodeWatch:
-    """Knows on which nodes the last trial of a launch was measured, where its runner says so.
+    """Remembers the nodes on which the last trial of a launch was measured, if its runner reports them.
 
-    is_off: where several workers measure at once, each on nodes of its own
+    is_off: True if several workers measure at the same time, each on its own nodes
     """
 
     def __init__(self, trials: Iterable[TrialRecord], is_off: bool = False) -> None:
@@ -269,15 +271,16 @@ def _nothing() -> None:
 
 
 LOOKS = 2
-"""How often in a row too little must be expected: the model changes its mind when it is fitted anew."""
+"""How many times in a row the expected gain must be too small: a refitted model may change its prediction."""
 
 
 @dataclass(slots=True)
 class SearchWorth:
-    """Ends a search where `rule.per` more seconds are expected to gain less than `rule.gain`.
+    """Ends a search when `rule.per` more seconds are expected to gain less than `rule.gain`.
 
-    All trials of that time are taken to gain as much as the next one, the best of all; later ones gain less, so that a
-    search rather goes on too long. Without a rule it never ends.
+    It assumes that all trials of that time gain as much as the next one, which is the most promising. Later ones gain
+    less,
+    so a search rather continues too long. Without a rule it never ends.
     """
 
     rule: StopSection | None
@@ -318,10 +321,12 @@ class Clocks:
 class TrialLoop:
     """Runs the trials of one launch until its budget or its search space is used up, or the disk stays full.
 
-    A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record
-    goes to the store first, then to the search, then to the listeners, so that the store can repair the others. At
-    most `campaign.parallel` trials are pending: some are measured, others are built or wait. A candidate whose
-    program was measured already shares that measurement.
+    A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record goes first to
+    the
+    store, then to the search, then to the listeners, so that the store can repair the others. At most
+    `campaign.parallel`
+    trials are pending: some are being measured, others are being built or wait. A candidate with an already measured
+    program shares that measurement.
     """
 
     def __init__(
@@ -361,11 +366,11 @@ class TrialLoop:
     def run(self, meanwhile: Callable[[], object] = _nothing) -> None:
         """Run trials until no more may start, then compare the best side by side.
 
-        meanwhile: called once, while the first measurement runs, or at the end where there is none
+        meanwhile: called once, during the first measurement, or at the end if there is none
 
-        Raises CheckFailed if a baseline cannot be built and Unavailable if the runner or the search storage
-        does not work. Trials that are pending when something is raised, KeyboardInterrupt included, are
-        dropped; a resumed campaign starts with them.
+        Raises CheckFailed if a baseline cannot be built, and Unavailable if the runner or the search storage does not
+        work. Trials that are pending when an exception is raised, including KeyboardInterrupt, are dropped; a resumed
+        campaign starts with them.
         """
         if self._may_start():
             self._build_baselines()
@@ -394,7 +399,7 @@ class TrialLoop:
             self._start_trials()
 
     def _build_baselines(self) -> None:
-        """Build the baselines, which are measured beside candidates."""
+        """Build the baselines, which are measured together with candidates."""
         builds = self._requests.baseline_builds()
         futures = [self._workers.build(request) for request in builds.values()]
         programs = self._requests.adopted_baselines()
@@ -465,7 +470,7 @@ class TrialLoop:
             self._submit(replace(trial, beside=self._has_control()))
 
     def _submit(self, trial: BuiltTrial) -> None:
-        """Measure all sizes of a trial, or the next one where a pruner decides after each."""
+        """Measure all sizes of a trial, or only the next one if a pruner decides after each."""
         with self._overhead.timed(progress.ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
             prunes, step = self._search.prunes, 0 if trial.so_far is None else len(trial.so_far.results[trial.trial_id])
@@ -484,7 +489,7 @@ class TrialLoop:
         self._overhead.once_s += self._clocks.monotonic_s() - began_s
 
     def _has_control(self) -> bool:
-        """Whether the baselines run beside the next trial: to see whether the machine is as it was."""
+        """Return whether the baselines run with the next trial, to check whether the machine has changed."""
         each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
         return each or self._controls.is_due(len(self._measured))
 
@@ -544,7 +549,7 @@ class TrialLoop:
             self._search.call_back(ended)
 
     def _compare_best(self) -> None:
-        """Compare the best candidates side by side, unless there are no new trials or nothing to compare."""
+        """Compare the best candidates side by side, unless there are no new trials or there is nothing to compare."""
         trials = self._store.trials
         complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
         runnable = [trial for trial in complete if self._store.program_path(trial.program_id).exists()]
@@ -558,9 +563,9 @@ class TrialLoop:
             self._store.add(replace(comparison, trials=len(trials)))
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
-        """Run a step of the search; a storage, or its `part`, that stops working ends the launch with a message.
+        """Run a step of the search. If the storage, or its `part`, stops working, the launch ends with a message.
 
-        JournalLost where it does because another process goes on with this launch, and with its study.
+        Raises JournalLost if it stopped because another process resumed this launch and its study.
         """
         try:
             return step()

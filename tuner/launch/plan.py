@@ -1,4 +1,4 @@
-"""What a campaign would do and how long it would take, before it begins: `chorale tune --dry-run`."""
+"""`chorale tune --dry-run`: what a campaign would do and how long it would take."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PHASES_FILE = "phases.json"
 NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
 
 SECONDS_PER_CONTEST = 20.0
-"""What the final may take for each size where nothing else is said; or as long as the trials took, if longer."""
+"""Default limit of the final per size; if the trials took longer, the final may take as long as they did."""
 
 AT_ITS_LIMIT = 0.9
 """Share of its time limit above which a final would have gone on without it."""
@@ -72,10 +72,10 @@ class _Earlier:
 
 
 def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
-    """Return the seconds after which the final begins no new launch.
+    """Return the seconds after which the final starts no new launch.
 
-    minutes:  of the campaign, None where it says nothing
-    trials_s: that the trials took together
+    minutes:  limit of the campaign, None without one
+    trials_s: total time of the trials
     """
     return max(trials_s, SECONDS_PER_CONTEST * sizes) if minutes is None else 60 * minutes
 
@@ -93,15 +93,16 @@ def save_phases(store: Store, phases_s: Mapping[str, float]) -> None:
 def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, Any]:
     """Return the `estimate` of `chorale tune --dry-run`.
 
-    seconds:         of the whole launch; None where a phase is not known
-    phases_s:        of each part of it, see `PHASES`; None where that is not known
-    unknown:         the names of those
-    trial_seconds:   of the search for each trial, None where that is not known
-    search_at_most_seconds, final_at_most_seconds: after which these begin nothing new; None without such a limit
-    at_most_seconds: both together
+    seconds:         of the whole launch; None if a phase is unknown
+    phases_s:        of each phase, see `PHASES`; None if unknown
+    unknown:         names of the unknown phases
+    trial_seconds:   of the search per trial, None if unknown
+    search_at_most_seconds, final_at_most_seconds: when they stop starting new work; None without such a limit
+    at_most_seconds: sum of both
 
-    What launches in the data folder under the same conditions took decides, the latest of them; starting and reporting
-    are also known from launches with the same runner.
+    The estimate is based on the latest launches in the data folder under the same conditions; for starting and
+    reporting,
+    on launches with the same runner.
     """
     points = len(search_space(campaign, topology))
     trials = min(campaign.budget.trials, points)
@@ -245,11 +246,12 @@ WARM_UPS = 1
 
 
 def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> float | None:
-    """Return the seconds that `trials` trials spend on links if every program met the lower bound of its collective.
+    """Return the seconds that `trials` trials need on the links if every program meets the lower bound of its
+    collective.
 
-    Candidates and baselines run in turns, warm-up and all repetitions; a ring takes longer by the
-    factor of links that it leaves idle, and preparing comes on top. None where no rate is known in advance: without
-    `runner.link_mbps`, on networks with bandwidths of their own, and on runners that execute nothing.
+    Includes warm-up and all repetitions of candidates and baselines; a ring takes longer by the factor of links that it
+    leaves idle. Preparation comes on top. None if no rate is known in advance: without `runner.link_mbps`, on networks
+    with bandwidths in other units, and for runners that execute nothing.
     """
     rate_mbps = campaign.runner.config.link_rate_mbps
     if rate_mbps is None or not campaign.runner.capabilities.is_live or topology.bandwidth_unit != "link":
@@ -261,10 +263,11 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
 
 def min_launches(campaign: Campaign, trials: int) -> int | None:
-    """Return the number of launches on GPUs if all of `trials` trials run; None on runners without launches.
+    """Return the number of launches on GPUs if all of `trials` trials run; None for runners without launches.
 
-    Each program has a proof and then, like every baseline, as many launches as there are repetitions. The final and the
-    comparison with champions come on top.
+    Each program has a proof launch, and like every baseline one launch per repetition. The final and the comparison
+    with
+    champions come on top.
     """
     if not campaign.runner.capabilities.launches_repetitions:
         return None
@@ -352,14 +355,16 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
-"""Of the time of a job: for trials, and for the comparison of the best at the end. The promotion gate and the report
-have the rest."""
+"""Shares of a job's time for trials, and for the comparison of the best at the end. The rest is for the promotion gate
+and
+the report.
+"""
 
 
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
-    """Return the campaign with a budget that ends within `seconds`; one that is smaller stays.
+    """Return the campaign with a budget that ends within `seconds`; a smaller budget is kept.
 
-    goes_on: whether another job goes on where this one stops: then only the final has to fit into one of them
+    goes_on: whether another job continues; then only the final has to fit into one of them
     """
     minutes = seconds / 60
     final = campaign.final.model_copy(update={"minutes": _smaller(campaign.final.minutes, FINAL_SHARE * minutes)})

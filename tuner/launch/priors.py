@@ -1,4 +1,4 @@
-"""What a launch knows beforehand: earlier launches, runs on record, and what screening predicts; kept for --resume."""
+"""Knowledge before a launch: earlier launches, recorded runs, and predictions of screening. It is kept for --resume."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Guesses = Mapping[Candidate, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What screening predicts, and what is to be measured first by that."""
+    """Predictions of screening, and the candidates to measure first."""
 
     exact: Guesses = field(default_factory=dict)
     simulated: Guesses = field(default_factory=dict)
@@ -136,7 +136,7 @@ LEAST_POINTS = 3
 """Points of the space that a prior must know to be worth a trial."""
 
 _GENERATORS = {"ForestColl": "forest"}
-"""Generators of recorded schedules -> the method here that makes such schedules."""
+"""Generator of recorded schedules -> the method here that makes such schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +155,11 @@ class _Earlier:
 def learned_priors(
     campaign: Campaign, topology: Topology, space: SearchSpace, home: Home, launch_id: str = ""
 ) -> list[Prior]:
-    """Return what the data folder and the shipped record say about points of `space`, the nearest circumstances first.
+    """Return priors for points of `space` from the data folder and the shipped record, the most similar conditions
+    first.
 
-    The launch `launch_id`, which begins, says nothing. The same files give the same priors.
-    InvalidInput where the campaign names something that says nothing.
+    The starting launch `launch_id` itself is ignored. The same files give the same priors. Raises InvalidInput if the
+    campaign names a source that has no information.
     """
     if campaign.prior == "none" or campaign.resolved_sampler != "sizes-gp":
         return []
@@ -176,7 +177,7 @@ def learned_priors(
 
 
 def screening_priors(campaign: Campaign, screened: Screened) -> list[Prior]:
-    """Return what exact costs and simulated times say, as far as there are any and the campaign wants them."""
+    """Return priors from exact costs and simulated times, if they exist and the campaign wants them."""
     if campaign.prior != "auto" and SCREENING not in campaign.prior:
         return []
     both = {"simulated times": screened.simulated, "exact costs": screened.exact}
@@ -199,7 +200,7 @@ def save_priors(folder: Path, priors: Sequence[Prior]) -> None:
 
 
 def saved_priors(folder: Path, sizes: int) -> list[Prior]:
-    """Return the priors that a launch began with; none, with a warning, where the file is not of `sizes` sizes."""
+    """Return the priors with which a launch started; empty, with a warning, if the file does not have `sizes` sizes."""
     path = folder / PRIOR_FILE
     if not path.exists():
         return []
@@ -248,7 +249,7 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
 
 
 def _named(launches: Sequence[_Earlier]) -> str:
-    """Return the names of one or two launches, or how many there are of which campaigns."""
+    """Name one or two launches, or say how many launches of which campaigns there are."""
     if len(launches) <= 2:
         return ", ".join(f"{one.folder.parent.name} launch {one.folder.name}" for one in launches)
     campaigns = dict.fromkeys(one.folder.parent.name for one in launches)
@@ -272,7 +273,7 @@ def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named:
 
 
 def _within(earlier: Sequence[_Earlier], most_bytes: int) -> list[_Earlier]:
-    """Return the first of `earlier` whose journals have `most_bytes` together."""
+    """Return the first of `earlier` whose journals together have at most `most_bytes`."""
     chosen, read_bytes = [], 0
     for one in earlier:
         read_bytes += (one.folder / JOURNAL).stat().st_size
@@ -306,7 +307,9 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each recorded fabric, for runners of GPUs: the record itself is not told to who replays it."""
+    """Yield a prior per recorded fabric, for runners of GPUs. A campaign that replays the record does not get it as
+    prior.
+    """
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
     if not (replays or abilities.launches_repetitions):

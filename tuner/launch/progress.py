@@ -1,4 +1,4 @@
-"""How a launch goes on: what people see of it, how fast trials finish, and what it costs besides measuring."""
+"""Progress of a launch: what people see, how fast trials finish, and the overhead besides measuring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECENT = 6
 
 
 class LaunchProgress(ABC):
-    """Is told of every finished trial; a context manager around the whole launch."""
+    """Is notified of every finished trial; a context manager around the whole launch."""
 
     def __enter__(self) -> Self:
         return self
@@ -163,18 +163,19 @@ uploading, registering and the report."""
 
 @dataclass(slots=True)
 class Overhead:
-    """Adds up what one process spends on a launch.
+    """Sums up what one process spends on a launch.
 
-    trials:    number of finished trials.
+    trials:    number of finished trials
     seconds:   stage -> seconds of the loop in it: asking and telling the `search`, submitting to workers (`order`),
-               saving to disk (`save`), telling listeners (`show`).
-    worked_s:  kind of work -> seconds that it took workers; `worked_cpu_s` their CPU time.
-    elapsed_s: from the first suggestion to the last record.
-    notes:     what stood in for the model of the search when it broke down, and how often.
-    once_s:    what one call beside the first measurement took, such as importing MLflow; `elapsed_s` is without it.
-    phases_s:  seconds of each part of the launch, see `PHASES`.
-    priors:    what the search knew beforehand, and how far it is believed in the end (`Search.priors`).
-    cpu_s:     CPU time of this process from the start of the loop to the last upload.
+    saving
+               to disk (`save`), notifying listeners (`show`)
+    worked_s:  kind of work -> seconds of workers; `worked_cpu_s` their CPU time
+    elapsed_s: from the first suggestion to the last record
+    notes:     what replaced the search's model when it failed, and how often
+    once_s:    seconds of a call during the first measurement, such as importing MLflow; not part of `elapsed_s`
+    phases_s:  seconds of each phase of the launch, see `PHASES`
+    priors:    what the search knew beforehand, and how much weight it has in the end (`Search.priors`)
+    cpu_s:     CPU time of this process from the start of the loop to the last upload
     """
 
     clock: Callable[[], float]
@@ -194,7 +195,7 @@ class Overhead:
         self._phase_began_s = self.clock()
 
     def end_phase(self, phase: str) -> None:
-        """Count the time since the last phase ended, or since the beginning, as that of `phase`."""
+        """Add the time since the end of the last phase, or since the beginning, to `phase`."""
         now_s = self.clock()
         self.phases_s[phase] = self.phases_s.get(phase, 0.0) + now_s - self._phase_began_s
         self._phase_began_s = now_s
@@ -214,12 +215,13 @@ class Overhead:
         self.worked_cpu_s[kind] += cpu_s
 
     def document(self, tracking_s: float) -> dict[str, Any]:
-        """Return milliseconds per trial: of this process by stage and in all, and of time without measurement.
+        """Return milliseconds per trial: of this process by stage and in total, and time without measurement.
 
-        `ours_ms` is the sum of the stages, MLflow included although it works in parallel. `beside_measuring_ms` is the
-        time of the loop less that of measurements, so that it includes preparing and waiting; with several
-        measurements at once it can be negative. `cpu_ms` of this process and those of the workers hardly depend on
-        the load of the machine.
+        `ours_ms` is the sum of the stages, including MLflow although it works in parallel. `beside_measuring_ms` is the
+        time
+        of the loop minus that of measurements, so it includes preparing and waiting; with several measurements at the
+        same
+        time it can be negative. `cpu_ms` of this process and of the workers hardly depends on the load of the machine.
         """
         per_trial = 1000 / max(1, self.trials)
         stages = {**self.seconds, "mlflow": tracking_s}

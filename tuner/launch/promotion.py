@@ -37,7 +37,7 @@ from chorale.tuner.trials.tuning_table import SizeClass, fastest_baseline, is_sl
 _log = logging.getLogger("chorale.promotion")
 
 REPEATS = 9
-"""The fewest repetitions whose 95 % interval of the median excludes the smallest and the largest: 1 - 20 / 2^9."""
+"""Fewest repetitions whose 95 % interval of the median excludes the smallest and the largest: 1 - 20 / 2^9."""
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
@@ -77,7 +77,7 @@ def judge(
 ) -> dict[SizeClass, PromotionVerdict]:
     """Return the verdict on each best program; measures on the runners of the campaign.
 
-    Where MLflow cannot be reached nothing is compared: a program then gets the alias only if no version holds it.
+    If MLflow cannot be reached nothing is compared; a program then gets the alias only if no version has it.
     """
     try:
         mlflow = MlflowStore(campaign.tracking.address(home.mlflow_uri), home.artifacts) if best else None
@@ -113,7 +113,9 @@ class _Gate:
             return PromotionVerdict(False, f"could not be judged: {error}", against)
 
     def _refused(self, winner: BestProgram, against: str | None) -> PromotionVerdict | None:
-        """Refuse what is slower end to end than a baseline at some size, where ranks compute beside the collective."""
+        """Refuse a program that is slower end to end than a baseline at some size, if ranks compute during the
+        collective.
+        """
         slow = [size for size in winner.sizes if is_slower(size)]
         if not slow or winner.baseline is not None or not self.campaign.overlap.products:
             return None
@@ -123,7 +125,7 @@ class _Gate:
         return PromotionVerdict(False, f"refused, slower end to end: {times}", against)
 
     def _decided(self, winner: BestProgram, champion: ModelVersion | None, name: str | None) -> PromotionVerdict | None:
-        """Return the verdict where it needs no measurement."""
+        """Return the verdict if it needs no measurement, else None."""
         identity = registry.identity_tags(self.campaign, winner)
         if champion is not None and registry.is_same(champion.tags, identity):
             return PromotionVerdict(True, "holds the alias already", champion.version)
@@ -154,7 +156,7 @@ class _Gate:
         return self._compared(winner, {**challenger, CHAMPION: self._champion_rival(champion)}, champion, passed)
 
     def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
-        """Run once at an unseen size; return the failure, if any, and what to say if there is none."""
+        """Run once at a size that was not measured yet; return the failure, if any, or else a note."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
@@ -187,7 +189,9 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`; algorithms of the library, which cannot run alone, beside the program of the best trial."""
+        """Measure `rivals`. Algorithms of the library cannot run alone, so the program of the best trial runs with
+        them.
+        """
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:
@@ -229,9 +233,9 @@ class _Gate:
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
-    """Return a size of the class that is none of `sizes_bytes` and that few counts of chunks divide.
+    """Return a size of the class that is not in `sizes_bytes` and that few chunk counts divide.
 
-    Beyond the class if all such sizes of it are taken.
+    If all such sizes of the class are taken, it is beyond the class.
     """
     size_bytes = size_class.min_bytes + size_class.min_bytes // 3 | 3
     while size_bytes in sizes_bytes:

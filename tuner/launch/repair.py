@@ -1,6 +1,6 @@
-"""What the journal of a launch is worth: `check` looks, `repair` loses damaged lines and nothing else.
+"""Condition of a launch's journal: `check` reports it, `repair` drops damaged lines and nothing else.
 
-Optuna's file and MLflow's database are made from the journal: `--resume` gives them what they lack.
+Optuna's file and MLflow's database are derived from the journal: `--resume` adds what they lack.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ BACKUP = "backup"
 
 @dataclass(frozen=True, slots=True)
 class LaunchHealth:
-    """What was found in the journal of the launch in `folder`. A problem is one line; without any the file is whole.
+    """Condition of the journal of the launch in `folder`. A problem is one line; without problems the file is complete.
 
-    lines: those that end
+    lines: number of complete lines
     """
 
     folder: Path
@@ -49,7 +49,9 @@ class LaunchHealth:
 
 
 def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
-    """Return the folder of launch `number` of a campaign, by default the newest. InvalidInput if there is none."""
+    """Return the folder of launch `number` of a campaign, by default the newest. Raises InvalidInput if there
+    is none.
+    """
     folders = journals.launch_folders(home, name)
     chosen = [folder for folder in folders if number is None or int(folder.name) == number]
     if not chosen:
@@ -74,10 +76,10 @@ def check_launch(folder: Path) -> LaunchHealth:
 
 
 def repair_launch(folder: Path) -> tuple[LaunchHealth, list[str]]:
-    """Write the good lines of the journal anew; return its health before, and what was done, a line each.
+    """Rewrite the journal with its good lines; return its condition before, and the actions, one line each.
 
-    A copy of the file stays beside it. Unavailable if a process works on the launch; CheckFailed if its first line is
-    lost and has no copy, for nothing can be made out of the rest.
+    A copy of the original file is kept next to it. Raises Unavailable if a process works on the launch, and CheckFailed
+    if the first line is lost and has no copy, because the rest is useless without it.
     """
     refusal = Unavailable("a launch must be at rest", f"a process works in {folder}", "wait for it, or stop it")
     lock = acquire_lock(folder / "lock", 0.0, refusal)

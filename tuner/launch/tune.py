@@ -52,7 +52,7 @@ OPTUNA_FILE = "optuna.journal"
 INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
 FAILED_PATIENCE_S = 1.0
-"""For a disk that takes nothing, at the end of a launch that has failed: it had its time by then."""
+"""How long to retry a full disk after a launch has failed, which has already waited for it."""
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
@@ -61,7 +61,7 @@ ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
 
 @dataclass(frozen=True, slots=True)
 class MeasuringOutcome:
-    """How measuring ended, the best programs, and the verdicts of the gate on them."""
+    """How measuring ended, the best programs, and the promotion gate's verdicts on them."""
 
     interrupted: bool = False
     failure: ChoraleError | None = None
@@ -76,7 +76,7 @@ class MeasuringOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """The parts of a launch: the campaign on its network, and where results are stored, tracked and counted."""
+    """The parts of a launch: the campaign, its network, and where results are stored, tracked and counted."""
 
     campaign: Campaign
     topology: Topology
@@ -166,7 +166,7 @@ class LaunchWork:
         loop.run(meanwhile=self.tracker.start)
 
     def _priors(self, space: SearchSpace, screened: launch_priors.Screened) -> list[Prior]:
-        """Return what is known beforehand; a resumed launch goes on with what it began with."""
+        """Return the priors; a resumed launch keeps those with which it started."""
         if self.store.is_resumed:
             return launch_priors.saved_priors(self.store.folder, len(self.campaign.sizes))
         priors = launch_priors.learned_priors(
@@ -200,9 +200,10 @@ UPLOAD_PATIENCE_S = 180.0
 class TuneReport:
     """The results of a launch.
 
-    `versions` maps sizes in bytes to the registered version, where there is one; `verdicts` says of the winner of each
-    size class whether it has the alias, and why; `overhead` is `Overhead.document`; `limit` is what links of known rate
-    allow.
+    versions: size in bytes -> registered version, if there is one
+    verdicts: for each size class, whether the winner has the alias, and why
+    overhead: document of `Overhead.document`
+    limit:    limit of the links, if their rate is known
     """
 
     launch: Launch
@@ -233,9 +234,10 @@ def tune(
 ) -> TuneReport:
     """Run a launch to its end, or to the first KeyboardInterrupt, and report; finished trials are kept.
 
-    `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` says whether to try again to
-    reach MLflow at the end, see `Tracker.finish`; `parts` are objects of Optuna to work with.
-    Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
+    `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` decides whether to retry
+    MLflow
+    at the end, see `Tracker.finish`; `parts` are the objects of Optuna to use. Raises ChoraleError if the launch cannot
+    continue; everything measured is already in its journal.
     """
     started_s, overhead = time.monotonic(), Overhead(time.monotonic)
     parts = parts or StudyParts()
@@ -296,7 +298,7 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
 
 
 def storage_url(campaign: Campaign) -> str | None:
-    """Return the address of the campaign's own Optuna storage, without its password where the file had none."""
+    """Return the address of the campaign's own Optuna storage, without its password if the file had none."""
     return None if campaign.storage is None else campaign.storage.reveal()
 
 
@@ -342,11 +344,12 @@ def same_bits_everywhere(text: bytes) -> bool:
 def reproducible_trials(
     trials: Sequence[CompleteTrial], final: FinalComparison | None, read: Callable[[str], bytes]
 ) -> list[RankedTrial]:
-    """Return the trials to choose from whose programs have `same_bits_everywhere`: finalists if there are any such.
+    """Return the trials to choose from: those whose programs have `same_bits_everywhere`, only finalists if there are
+    any.
 
-    read: program id -> the text of the program
+    read: program id -> text of the program
 
-    CheckFailed if there are trials, but none of such a program.
+    Raises CheckFailed if there are trials but none with such a program.
     """
     good = {name for name in {trial.program_id for trial in trials} if same_bits_everywhere(read(name))}
     fixed = [trial for trial in trials if trial.program_id in good]

@@ -226,7 +226,7 @@ def _size_axis(axes: Axes, sizes: list[int]) -> None:
 
 
 def _svg(figure: Figure, salt: str) -> str:
-    """Return the element without the head of an XML file; `salt` keeps ids of several pictures in a page apart."""
+    """Return the SVG element without the XML header; `salt` keeps ids of several pictures in a page distinct."""
     content = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt}):
         figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})

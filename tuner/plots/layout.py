@@ -21,12 +21,14 @@ _LONGEST_ROW = 16  # of compute nodes at one switch
 
 
 def switched_positions(topology: Topology) -> Positions | None:
-    """Return float64[nodes, 2] for a network in which compute nodes are linked with switches only, else None.
+    """Return float64[nodes, 2] for a network whose compute nodes are linked with switches only, else None.
 
-    Compute nodes stand in a row; switches in rows above by their distance from them, those that lead to nothing but
-    compute nodes below if others are above. Where switches of one distance are linked and all are next to
-    compute nodes, they stand on a circle, their compute nodes outside; many compute nodes around their only switch.
-    Other networks: None.
+    Compute nodes are in a row. Switches are in rows above, ordered by their distance from compute nodes; those that
+    lead
+    only to compute nodes are below if there are others above. If linked switches have the same distance and all are
+    next
+    to compute nodes, they are on a circle with their compute nodes outside; many compute nodes surround a single
+    switch.
     """
     graph, ranks = _graph(topology), range(topology.compute_count)
     level = {node: depth for depth, nodes in enumerate(nx.bfs_layers(graph, ranks)) for node in nodes}
@@ -80,9 +82,10 @@ _CIRCULAR = ("ring", "biring", "uniring", "circulant", "complete")
 def node_positions(topology: Topology) -> Positions:
     """Return where to draw each node; the typical distance to the nearest other node is 1.
 
-    Grids stand on a grid, rings, circulants and complete graphs on a circle, hypercubes in a projection that shows
-    their cubes, bipartite graphs in two columns, compute nodes behind switches in rows or on a circle, other networks
-    by force with a fixed seed. More than 400 nodes of no known family stand on a circle.
+    Grids are drawn as grids; rings, circulants and complete graphs as circles; hypercubes in a projection that shows
+    their cubes; bipartite graphs in two columns; compute nodes behind switches in rows or on a circle; other networks
+    by
+    forces with a fixed seed. More than 400 nodes of no known family are drawn on a circle.
     """
     places = _places(topology)
     nearest = np.asarray(KDTree(places).query(places, k=2)[0])[:, 1]
@@ -113,7 +116,9 @@ def _places(topology: Topology) -> Positions:
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
-    """Return the family and arguments that give the positions, also through transpose; ("", "") if there is none."""
+    """Return the family and arguments that determine positions, looking through transpose; ("", "") if there
+    is none.
+    """
     if isinstance(tree, FunctionCall) and tree.name == "transpose":
         inner = tree.arguments[0]
         return _family(inner) if isinstance(inner, (FamilyCall, FunctionCall)) else ("", "")
@@ -138,7 +143,7 @@ def _grid(sizes: list[int]) -> Positions:
 
 
 def _hypercube(dimensions: int) -> Positions:
-    """Project so that a square, a cube, two cubes side by side, two such rows, … can be seen."""
+    """Project so that a square, a cube, two adjacent cubes, two such rows, … are visible."""
     directions = [(1.5, 0.0), (0.0, 1.5), (0.6, 0.5), (3.2, 0.35), (0.35, -3.0)]
     while len(directions) < dimensions:
         x, y = directions[-2]

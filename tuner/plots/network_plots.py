@@ -64,7 +64,7 @@ def connections_of(topology: Topology) -> list[DrawnConnection]:
 def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
     """Return float64[points, 2] for each connection, from src to dst.
 
-    Straight, but bent around nodes in between and fanned out where one pair has several connections.
+    Curves are straight, but bend around nodes in between and fan out if a pair has several connections.
     """
     ends = np.array([(connection.src, connection.dst) for connection in connections])
     share = np.linspace(0.05, 0.95, 40)[None, :, None]
@@ -110,9 +110,9 @@ _NODE_SHARE = 0.46  # of the distance to the nearest node
 
 
 def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:
-    """Draw compute nodes as discs and switches as squares, with their names where these can be read.
+    """Draw compute nodes as discs and switches as squares, with names if these are readable.
 
-    Switches that multicast or add are diamonds. `unit_in`: inches of a unit of `positions`.
+    Switches that multicast or add are diamonds. `unit_in`: inches per unit of `positions`.
     """
     diameter_pt = _NODE_SHARE * unit_in * 72
     compute, switches = positions[: topology.compute_count], positions[topology.compute_count :]
@@ -142,10 +142,10 @@ IDLE_COLOUR = "0.86"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkCanvas:
-    """A network whose connections are curves.
+    """A network whose connections are drawn as curves.
 
     curves:  float64[points, 2] of each connection, in its direction
-    unit_in: inches of a unit of the positions
+    unit_in: inches per unit of the positions
     """
 
     topology: Topology
@@ -272,7 +272,7 @@ def _legend(topology: Topology) -> list[Line2D]:
 
 
 def _colours(topology: Topology) -> dict[Fraction, str]:
-    """Return a colour per bandwidth; beyond eight bandwidths the last colour stands for all larger ones."""
+    """Return a colour per bandwidth; beyond eight bandwidths, all larger ones share the last colour."""
     last = len(_LINK_COLOURS) - 1
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
 

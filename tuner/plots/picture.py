@@ -73,7 +73,7 @@ def _node(topology: Topology, node: int, point: tuple[float, float], radius: flo
 
 
 class Picture:
-    """What `draw` draws into the file that it is given, as .svg, .png or .pdf."""
+    """A drawing; `draw` writes it into the given .svg, .png or .pdf file."""
 
     def __init__(self, draw: Callable[[Path], None]) -> None:
         self._draw = draw

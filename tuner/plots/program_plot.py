@@ -1,4 +1,4 @@
-"""Timelines of programs: as predicted, as executed, and with what is wrong with them."""
+"""Timelines of programs: predicted, executed, and with marked faults."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _boxes(axes: Any, left: Any, right: Any, row: Any, colour: str | None, **sty
 
 
 def _fill(patch: Painted, colour: str | None) -> Painted:
-    """Paint `patch`: in one colour, or hatched where its instruction is never done."""
+    """Fill `patch` with a colour, or hatch it if its instruction never completes."""
     patch.set_facecolor(colour or "white")
     if colour is None:
         patch.set_edgecolor(_NEVER)
@@ -177,7 +177,7 @@ _CRITICAL = "#dc2626"
 
 
 def plot_execution(program: Program, measured: ExecutionTrace, predicted: ProgramTrace | None, path: Path) -> None:
-    """Draw `measured` above `predicted`, if there is any, into `path` (.png, .svg or .pdf), on one axis of time.
+    """Draw `measured` above `predicted` (if given) into `path` (.png, .svg or .pdf) with a common time axis.
 
     Each block of each rank has a lane; a red line is the critical path. The same arguments give the same bytes.
     Raises InvalidInput for another extension.
@@ -231,7 +231,7 @@ MAX_MOVES = 2**22
 
 
 class InstructionBox(NamedTuple):
-    """An instruction: its number in the block, what it does, and its earliest turn, None where it never comes to it."""
+    """An instruction: number in its block, kind, and earliest turn (None if it is never reached)."""
 
     step: int
     kind: Kind
@@ -239,8 +239,10 @@ class InstructionBox(NamedTuple):
 
 
 def timeline(program: AnyProgram, lanes: Sequence[Lane]) -> Mapping[Lane, list[InstructionBox]]:
-    """Return the instructions of `lanes` in their order. Of programs that move very many chunks each stands at its
-    place in its block. O(chunks moved)."""
+    """Return the instructions of `lanes` in their order. For programs that move very many chunks, the position is the
+    number
+    in the block. O(chunks moved).
+    """
     if isinstance(program, ExecutionPlan):
         if pieces_moved(program) <= MAX_MOVES:
             history = PlanHistory(program)
@@ -276,8 +278,10 @@ def _instruction_kind(op: Op) -> Kind:
 
 
 def _kind_of(operation: Operation) -> Kind:
-    """Return what an operation of a plan does: it sends where it writes to others, and receives where it reads of them,
-    or takes packets."""
+    """Return the kind of a plan's operation: one that writes to others sends, and one that reads from others or takes
+    packets
+    receives.
+    """
     if not operation.action.moves:
         return "tells or waits"
     sends = any(each.buffer is None for each in operation.targets)
@@ -302,10 +306,11 @@ def plot_judged(
     title: str,
     path: Path,
 ) -> None:
-    """Draw `program` into `path` (.png, .svg or .pdf), with numbered marks where `violations` say that it is wrong.
+    """Draw `program` into `path` (.png, .svg or .pdf), with numbered marks for `violations`.
 
-    A red frame is where a violation shows, an orange one what else its explanation names. Of programs with many blocks
-    the ranks that are named are drawn. The same arguments give the same bytes. InvalidInput for another extension.
+    A red frame shows where a violation appears, an orange one what its explanation refers to. For programs with many
+    blocks, only the affected ranks are drawn. The same arguments give the same bytes. Raises InvalidInput for another
+    extension.
     """
     lanes = _lanes(program, violations, explained)
     lines = []
@@ -344,7 +349,7 @@ def plot_judged(
 def _lanes(
     program: AnyProgram, violations: Sequence[ProgramViolation], explained: Sequence[Explanation | None]
 ) -> list[Lane]:
-    """Return rank and block of each lane: all, or those of the ranks that matter, as many as can be drawn."""
+    """Return (rank, block) of each lane: all, or those of the affected ranks, as many as can be drawn."""
     lanes = [(rank, block) for rank, body in enumerate(program.ranks) for block in range(len(body.blocks))]
     if len(lanes) <= MAX_DRAWN_LANES:
         return lanes
@@ -367,7 +372,9 @@ def _draw_instructions(axes: Any, lanes: Sequence[Lane], boxes: Mapping[Lane, li
 
 
 def _turn(boxes: Sequence[InstructionBox], number: int) -> int:
-    """Return when instruction `number` is done, or where to draw it after those of its block that are done."""
+    """Return when instruction `number` completes; if it never does, where to draw it after the completed ones of its
+    block.
+    """
     turn = boxes[number].turn
     if turn is not None:
         return turn

@@ -21,7 +21,7 @@ Event = dict[str, Any]
 _PREDICTED = 1_000_000  # processes of predicted ranks are numbered from here
 MAX_EVENTS = 200_000
 TRACE_CHUNKS = 16
-"""Into how many chunks trees cut what they stream, unless told otherwise."""
+"""Default number of chunks into which trees cut what they stream."""
 
 
 def _span(at: tuple[int, int], name: str, begin_us: float, length_us: float, digits: int, **args: Any) -> Event:
@@ -93,11 +93,13 @@ def _predicted_events(trace: ProgramTrace, begin_us: float) -> Iterator[Event]:
 def schedule_trace(
     traffic: Traffic, network: NetworkModel, size_bytes: int, pipeline_chunks: int = TRACE_CHUNKS
 ) -> str:
-    """Return JSON of the flow-level simulation of a collective of `size_bytes`: an event for each message.
+    """Return JSON of the flow-level simulation of a collective of `size_bytes`, with an event for each message.
 
-    A sender is a process, each of its receivers a thread; times are in microseconds, from when a message may start to
-    when its last byte arrives. The same arguments give the same text. InvalidInput for more than `MAX_EVENTS`
-    messages, and for what the flow model does not take. Cost: that of the simulation.
+    A sender is a process, each of its receivers a thread. Times are in microseconds, from when a message may start to
+    when
+    its last byte arrives. The same arguments give the same text. Raises InvalidInput for more than `MAX_EVENTS`
+    messages,
+    and for schedules that the flow model does not support. Cost: that of the simulation.
     """
     chunks = pipeline_chunks if traffic.kind == "pipelined" else 1
     messages = sum(len(step.route) for step in traffic.steps) * chunks
