@@ -95,7 +95,7 @@ class Chooser(Protocol):
 
 
 FIRST_SHARE = 4
-"""One in so many trials of a forest is drawn at random at first, three at least."""
+"""One in this many trials of a forest is random at first, but at least three are."""
 
 TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
 
@@ -156,10 +156,10 @@ class ForestSearch:
 
 @dataclass(slots=True)
 class HalvingSearch:
-    """Many candidates are measured once, the better half twice, the better half of these four times, and again.
+    """Measures many candidates once, the better half twice, the better half of these four times, and so on.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
-    figure 3. A bracket takes all trials that there are; points that are left come in further brackets.
+    figure 3. A bracket uses all remaining trials; remaining points come in further brackets.
     """
 
     points: Sequence[Candidate]
@@ -216,10 +216,10 @@ class ReplayOptions:
 
 @dataclass(slots=True)
 class ReplayedCampaign:
-    """A campaign under way on `task`; `seed` fixes search and noise.
+    """A campaign in progress on `task`; `seed` determines search and noise.
 
     seconds: measured so far, the sum of all repetitions
-    behind:  after each trial, (trials, sizes): true time of what would be run over that of the best there is
+    behind:  (trials, sizes): after each trial, the true time of the choice so far relative to the best possible
     spent_s: seconds after each trial
     """
 
@@ -307,7 +307,9 @@ class ReplayedCampaign:
         return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
     def _raced(self, number: int) -> list[tuple[float, ...]]:
-        """Measure once at every size, and on where the first time is not clearly behind the best so far."""
+        """Measure once at every size, and continue at sizes where the first time is not clearly behind the
+        best so far.
+        """
         true_s, repeats = self.task.times_s[number][None, :], min(self._controls.repeats, self.options.repeats)
         drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)[0]
         best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))

@@ -1,4 +1,4 @@
-"""Campaigns replayed on recorded runs: requests, priors, what came of them."""
+"""Campaigns replayed on recorded runs: requests, priors, results."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ class ReplayRequest:
 
 
 def replay_document(request: ReplayRequest, begin: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """Replay all tasks of the records; `begin` is called with the name of each. InvalidInput for what is unknown."""
+    """Replay all tasks of the records; `begin` is called with the name of each. Raises InvalidInput for
+    unknown names.
+    """
     started_s = time.monotonic()
     if request.sampler not in SAMPLERS:
         raise unknown_name("sampler", request.sampler, SAMPLERS)

@@ -1,4 +1,4 @@
-"""Reads recorded runs: tables of runs, and results of nccl-tests and others, whose names say what ran."""
+"""Read recorded runs: tables of runs, and results of nccl-tests and others, whose names tell what ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded runs as tasks for a search: every configuration of a collective on a fabric, and the library beside them."""
+"""Recorded runs as tasks for a search: every configuration of a collective on a fabric, and the library."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LARGEST_BYTES = 2**30
 """Sizes beyond take most of the time of a record and say little."""
 
 MIN_SHARE = 0.8
-"""Of the configurations that must have been measured at a size for it to count."""
+"""Share of configurations that must have been measured at a size for it to count."""
 
 _CHUNKS, _INSTANCES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 
 
 @dataclass(frozen=True, eq=False)
 class GridTask:
-    """times_s:   recorded times (candidates, sizes), taken for true ones; library_s: of the library (sizes)
+    """times_s:   recorded times (candidates, sizes), taken as the true ones; library_s: times of the library (sizes)
     unchecked: share of these whose results nobody checked
     """
 
@@ -60,7 +60,7 @@ class GridTask:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What a search over the record knows beforehand: what was recorded."""
+    """Prior knowledge of a search over the record: the recorded points."""
 
     candidates: frozenset[Candidate]
 
@@ -75,8 +75,9 @@ class _Recorded:
 def replay_tasks(table: RecordedTable) -> list[GridTask]:
     """Return the tasks of a record, in its order.
 
-    A collective on a fabric is a task if at least two configurations were measured beside the library. Runs with wrong
-    results and runs that were none, see `chorale.runners.recorded.table`, do not count. InvalidInput without tasks.
+    A collective on a fabric is a task if at least two configurations and the library were measured. Runs with wrong
+    results, and runs in which the program did not execute (see `chorale.runners.recorded.table`), do not count. Raises
+    InvalidInput if there are no tasks.
     """
     tasks = []
     for fabric in table.fabrics:
@@ -119,7 +120,7 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a point of a search space for each; those that their parameters do not tell apart are named apart."""
+    """Yield a point of a search space for each configuration; those with equal parameters get different names."""
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):
@@ -141,5 +142,5 @@ def _candidate(configuration: RecordedConfiguration) -> Candidate:
 
 
 def named_tasks(tasks: Iterable[GridTask], name: str) -> list[GridTask]:
-    """Return the tasks whose name has `name` in it."""
+    """Return the tasks whose name contains `name`."""
     return [task for task in tasks if name in task.name]

@@ -43,9 +43,9 @@ MOST_RANKS = 128
 class BoundReport:
     """A checked bound; for collectives of trees also the optimum for the given k, and for any k.
 
-    two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather.
-    pairs: for allreduce where that is not known to be optimal, the best pairs of trees, on fabrics up to some size.
-    in_network: the bound where switches multicast and add, None where none can.
+    two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
+    pairs: for allreduce, the best pairs of trees if two phases are not known to be optimal, on fabrics up to some size
+    in_network: the bound if switches multicast and add, None if none can
     """
 
     topology: Topology
@@ -246,7 +246,7 @@ def _in_short(report: BoundReport) -> str:
 
 
 def reason(report: BoundReport, bound: Bound) -> str:
-    """Say what must cross where, over how much bandwidth."""
+    """Describe what must cross which cut, and with how much bandwidth."""
     topology, name, unit = report.topology, report.collective.name, _unit(report.topology)
     ranks = topology.compute_count
     if bound.kind in ("received", "sent"):
@@ -291,7 +291,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def bound_facts(topology: Topology, bound: Bound | None) -> dict[str, Any] | None:
-    """Return a bound as JSON; None where there is none."""
+    """Return a bound as JSON; None if there is none."""
     return None if bound is None else {
         "time_per_byte": rational_text(bound.value),
         "algbw": float(1 / bound.value),
@@ -330,9 +330,10 @@ def plan_failures(
 ) -> dict[str, Any]:
     """Return the document of the schedule of `request`, and of one for every single failure up to symmetry.
 
-    One task of `executor` each, but for the network as it is; each verifies its schedule and checks its bound. Where
-    that tells that processes would start for longer than they work, none are started. A failure without a schedule
-    has a reason instead: the remaining network may be cut in two.
+    Each failure is one task of `executor`, which verifies its schedule and checks its bound; the network without
+    failures
+    is planned here. If the tasks would take less time than the start of processes, no processes are started. A failure
+    without a schedule has a reason instead, for example that it cuts the network in two.
     """
     failures = list(single_failures(request.topology, parts))
     intact = _failure_row(request, None)
@@ -385,7 +386,7 @@ COLUMNS = (
 )  # fmt: skip
 
 _WORST = 20
-"""So many failures are shown to people; the JSON document has all of them."""
+"""Number of failures that are shown to people; the JSON document contains all of them."""
 
 
 def failures_table(document: Mapping[str, Any], unit: str) -> Table:

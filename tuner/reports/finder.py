@@ -33,10 +33,11 @@ Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 
 
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
-    """Try seeds 0 to `seeds` - 1 for all sizes of use to `query`; return Pareto-efficient bases by (nodes, degree).
+    """Try seeds 0 to `seeds` - 1 for all sizes that `query` uses; return Pareto-efficient bases by (nodes, degree).
 
-    Seeds in the file `record` are not tried again; it is written after every few seeds, so that an interrupt loses
-    little. The result is that of one uninterrupted run.
+    Seeds in the file `record` are not tried again. It is written every few seeds, so that an interrupt loses little;
+    the
+    result is that of one uninterrupted run.
     """
     searched = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
     bases: Bases = {}
@@ -57,9 +58,9 @@ def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stag
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """The cables that lie, how many may be laid anew, and where the nodes of each network are best placed.
+    """Existing cables, how many new ones are allowed, and the best placement of each network's nodes.
 
-    most: how many cables may be laid anew; None for any number
+    most: most cables to be added; None for any number
     """
 
     query: FinderQuery
@@ -70,14 +71,14 @@ class Wiring:
 
     @staticmethod
     def of(query: FinderQuery, keep: Path | None, moves: int | None, panel_ports: int | None) -> Wiring:
-        """Read the list of cables `keep`; InvalidInput where `moves` are limited without one."""
+        """Read the list of cables `keep`. Raises InvalidInput if `moves` is given without it."""
         if keep is None and moves is not None:
             raise InvalidInput("--moves counts from cables that lie", f"--moves {moves}", "add --keep-cables FILE")
         present = None if keep is None else read_cables(keep, query.bidirectional)
         return Wiring(query, present, moves, panel_ports)
 
     def cabling(self, spec: str) -> Cabling:
-        """Return where the nodes of `spec` are placed."""
+        """Return the placement of the nodes of `spec`."""
         if spec not in self.placed:
             hosts = [f"n{rank}" for rank in range(self.query.nodes)] if self.present is None else self.present.hosts
             lying = () if self.present is None else self.present.cables
@@ -85,7 +86,7 @@ class Wiring:
         return self.placed[spec]
 
     def allows(self, candidate: TopologyCandidate) -> bool:
-        """Whether few enough cables are laid anew."""
+        """Return whether few enough cables must be added."""
         return self.most is None or self.cabling(candidate.spec).moves <= self.most
 
     def too_few_moves(self) -> InvalidInput:
@@ -99,7 +100,7 @@ class Wiring:
         return write_cables(self.cabling(spec), self.present, self.panel_ports)
 
     def counts(self, spec: str) -> dict[str, dict[str, int]]:
-        """Return how many cables stay, are added and removed, where some lie."""
+        """Return the numbers of cables that stay, are added and are removed, if there are existing cables."""
         if self.present is None:
             return {}
         cabling = self.cabling(spec)

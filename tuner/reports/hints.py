@@ -1,4 +1,4 @@
-"""What to do about an error: a name that is something else than what was wanted, and flags in the words of Python."""
+"""Hints for errors: a word that names something else than what was expected, and flags in Python terms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WANTED: Mapping[str, str] = {
     "an input file must be readable": "schedule",
     "takes fewer arguments": "nothing more",
 }
-"""What a rule says -> what it wanted."""
+"""Rule of an error -> kind of word that it expected."""
 _FOUND: Mapping[tuple[str, str], str] = {
     ("collective", ""): "{0} is a collective: write --collective {0}",
     ("runner", ""): "{0} is a runner, for `chorale run --runner {0}`",
@@ -48,9 +48,9 @@ _FOUND: Mapping[tuple[str, str], str] = {
 
 
 def explained(error: ChoraleError) -> ChoraleError:
-    """Return `error` with the fix for a word that is something else than what was wanted there, if it is.
+    """Return `error` with a better fix if the wrong word names something else.
 
-    A method may be named where a topology is wanted, a topology where a file is wanted, and so on.
+    For example a method in the place of a topology, or a topology in the place of a file.
     """
     wanted = next((kind for rule, kind in _WANTED.items() if rule in error.rule), None)
     if wanted is None:
@@ -101,7 +101,9 @@ _ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 
 
 def for_python(error: ChoraleError) -> ChoraleError:
-    """Return `error` in words of arguments: `--link-gbps 400` as `link_gbps=400`; commands stay as they are."""
+    """Return `error` in terms of Python arguments: `--link-gbps 400` becomes `link_gbps=400`; commands are not
+    changed.
+    """
     error.rule, error.way_out = (_with_arguments(text) for text in (error.rule, error.way_out))
     if not isinstance(error, UnknownName):
         error.value = _with_arguments(error.value) if isinstance(error.value, str) else error.value

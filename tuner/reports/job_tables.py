@@ -66,7 +66,7 @@ DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """What runs in a range of sizes, whatever the type of elements; see `JobEntry` for the fields."""
+    """What runs in a range of sizes, for any element type; see `JobEntry` for the fields."""
 
     collective: str
     root: int | None
@@ -80,17 +80,17 @@ class RangeRow:
 
 @dataclass(frozen=True, slots=True)
 class JobGroup:
-    """Which ranks of a job a table is for.
+    """The ranks of a job to which a table applies.
 
-    ranks:   in the order of the program's ranks; None for all in their order
-    of_job:  how many ranks the job has; None for as many as the network has
+    ranks:   in the order of the program's ranks; None for all in their own order
+    of_job:  number of ranks of the job; None for that of the network
     """
 
     ranks: tuple[int, ...] | None = None
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return how many ranks the job has, where its network or its program has `otherwise`."""
+        """Return the number of ranks of the job; `otherwise` is that of its network or program."""
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
@@ -107,14 +107,14 @@ class JobGroup:
 
 
 def parse_group(text: str) -> tuple[int, ...]:
-    """Return the ranks in a list such as 0,2,4,6."""
+    """Parse a list of ranks such as 0,2,4,6."""
     if not text or not all(part.strip().isdecimal() for part in text.split(",")):
         raise InvalidInput("a group must be a list of ranks", text, "write them with commas, such as 0,2,4,6")
     return tuple(int(part) for part in text.split(","))
 
 
 def parse_dtypes(text: str) -> tuple[str, ...]:
-    """Return the element types in a list such as float32,bfloat16; `any` stands for all of them."""
+    """Parse a list of element types such as float32,bfloat16; `any` stands for all of them."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in DTYPES:
@@ -133,11 +133,11 @@ def assemble(
 ) -> Table:
     """Return the table of `rows` (at least one), with an entry per row and type.
 
-    network:           None for one that is not known
-    network_is_of_job: whether its ranks are those of the job rather than of the programs; by default it is if the
-                       group has all ranks in their order
+    network:           None if it is unknown
+    network_is_of_job: whether the network's ranks are those of the job rather than of the programs; by default True if
+                       the group has all ranks in their own order
 
-    InvalidInput for entries of the same sizes and for a group that does not fit.
+    Raises InvalidInput for entries with overlapping sizes, and for a group that does not fit.
     """
     sizes = [row.program.ranks for row in rows if row.program is not None]
     program_ranks = sizes[0] if sizes else 0 if network is None else network.compute_count
@@ -305,8 +305,9 @@ def table_of_campaign(
 ) -> Table:
     """Return the table of the newest launch of campaign `name` that measured something.
 
-    It covers the size classes from the smallest to the largest measured size, with `beyond` all sizes; where a
-    baseline won, the library's own runs. CheckFailed where no launch measured anything, or for a program that is wrong.
+    It covers the size classes from the smallest to the largest measured size, with `beyond` all sizes; if a baseline
+    won,
+    the library's own algorithm runs. Raises CheckFailed if no launch measured anything, or for a wrong program.
     """
     snapshot = _newest_launch(home, name)
     campaign = snapshot.launch.campaign
@@ -399,7 +400,7 @@ def _measured(entry: TableEntry) -> dict[str, Any]:
 def _registered(
     home: Home, campaign: Mapping[str, Any], network: Topology, launch_id: str
 ) -> dict[str, dict[str, Any]]:
-    """Return where MLflow has the programs of a launch, by program id; empty where it has none or is not reached."""
+    """Return where MLflow has the programs of a launch, by program id; empty if it has none or cannot be reached."""
     found: dict[str, dict[str, Any]] = {}
     try:
         mlflow = MlflowStore(campaign["tracking"]["mlflow_uri"] or home.mlflow_uri, home.artifacts)
@@ -419,9 +420,9 @@ def _version_facts(version: ModelVersion) -> dict[str, Any]:
 def table_of_registry(
     mlflow: MlflowStore, network: Topology, group: JobGroup, dtypes: Sequence[str], alias: str = "champion"
 ) -> Table | None:
-    """Return the table of all champions for `network`: of each collective, and in each size class that has one.
+    """Return the table of all champions for `network`: one for each collective and size class that has one.
 
-    None where there is none; CheckFailed for one that does not verify.
+    None if there are none. Raises CheckFailed for a champion that does not verify.
     """
     classes = {
         (tags[COLLECTIVE], SizeClass(int(tags[SIZE_CLASS])))
@@ -474,7 +475,7 @@ def _registry_row(
 PREDICTED = "predicted"
 COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCE_SCATTER)
 SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
-"""Sizes at which methods are compared; each stands for those up to the next."""
+"""Sizes at which methods are compared; each represents the sizes up to the next one."""
 
 
 def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes: Sequence[str]) -> Table:

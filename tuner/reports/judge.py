@@ -1,4 +1,4 @@
-"""Is a measured result good? Each size beside the proven bound and what the library expects of itself."""
+"""Judge a measured result: compare each size with the proven bound and with the library's own model."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ from chorale.tuner.reports.tables import numbers_table, seconds_text
 GOOD, FAIR = 0.85, 0.65
 """Share of the library's own expectation from which a result is good, or fair."""
 _UNUSUAL = 1.3
-"""A size is unusually slow if it takes so many times longer, beside its expectation, than the sizes around it."""
+"""A size is unusually slow if its time, relative to the expectation, is this many times that of the sizes around it."""
 _ABOVE = 1.005
 _LATENCY_LENIENCE = 0.6
 """Latencies differ from host to host by more than rates do."""
 _REACHES = 0.75
-"""Of the bound: what an algorithm must be able to reach for the links to be what limits it."""
+"""Share of the bound that an algorithm must be able to reach for us to call links the limit."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedSize:
-    """A measured size. bound_us: no schedule is faster, by bandwidth alone; library_us: what the library's own model
-    expects, None without one; limited_by: link, NIC, latency or algorithm; note: "" or what is unusual."""
+    """A measured size. bound_us: least time of any schedule, by bandwidth alone; library_us: time by the library's own
+    model, None without one; limited_by: link, NIC, latency or algorithm; note: "", or what is unusual
+    """
 
     size_bytes: int
     measured_us: float
@@ -56,7 +57,7 @@ class JudgedSize:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What `judge` found. verdict: a sentence; library, model: what was measured, and whose model expects what.
+    """Result of `judge`. verdict: a sentence; library: what was measured; model: whose model gives the expectation
 
     is_right: whether no size has wrong elements
     """
@@ -109,7 +110,7 @@ class Judgement:
         return table
 
     def notes(self) -> Iterator[str]:
-        """Yield what is unusual, a line for each size, and the guesses that the bound rests on."""
+        """Yield a line for each unusual size, and the guesses on which the bound depends."""
         for size in self.sizes:
             if size.note:
                 yield f"{format_size(size.size_bytes)}: {size.note}"
@@ -307,7 +308,7 @@ _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algori
 
 
 def _crosses_nics(topology: Topology, bound: Bound) -> bool:
-    """Return whether all links that the bound is about are those of a network between boxes."""
+    """Return whether all links of the bound's cut belong to a network between boxes."""
     nodes = bound.to_json(topology).get("nodes") or topology.node_ids[:1]
     inside = {topology.node_ids.index(str(node)) for node in nodes}
     links = topology.links

@@ -1,29 +1,29 @@
-"""Files by which other libraries choose: among their own algorithms, or programs of a tuning table.
+"""Files that tell other libraries what to choose: among their own algorithms, or programs of a tuning table.
 
-An entry of a table says in two forms which of a library's own algorithms runs. Its program is of a method that the
-library has too, or the library itself was the best, by a baseline `library:NAME` whose last word is the library's name
-of the algorithm. Other entries say nothing to NCCL, RCCL, Open MPI and MPICH; MSCCL++ gets programs.
+An entry of a table implies one of a library's own algorithms in two cases: its program is of a method that the library
+has too, or the library itself was the best, as a baseline `library:NAME` whose last word is the library's name of the
+algorithm. Other entries mean nothing to NCCL, RCCL, Open MPI and MPICH; MSCCL++ gets programs.
 
 NCCL (`NCCL_TUNER_CONFIG_FILE` of tuner plug-ins: Chorale's and NCCL's example). A row is
-`collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`; the first that matches a
-call decides, both bounds are inclusive, -1 matches anything, and sizes count as in Chorale: those of the whole vector.
-Chorale's has chunks in an eleventh field. What no row can say is a variable (`nccl_variables`), or the configuration of
-a call (`nccl_call_configs`). An entry with settings of the library says it all.
-NCCL's example silently makes its defaults (allreduce, ring, simple) of names that it does not know, and has one channel
-for calls without a row. Nothing is said beyond the sizes that were measured.
+`collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`. The first row that matches
+a call decides; both bounds are inclusive, -1 matches anything, and sizes are those of the whole vector, as in Chorale.
+Chorale's plug-in has the chunk size in an eleventh field. Settings that no row can hold are environment variables
+(`nccl_variables`) or the configuration of a call (`nccl_call_configs`). NCCL's example plug-in silently replaces
+unknown names by defaults (allreduce, ring, simple), and uses one channel for calls without a row. There are no rows
+beyond the measured sizes.
 
 Open MPI's component `tuned`: the classic file, and the JSON of 6.0. Numbers and names are those that
-`ompi_info --param coll tuned --level 9` of 5.0 lists, and sizes those of the whole vector, as Open MPI's page "Tuning
-Collectives" has them. In the classic file a rule holds from its size, and the rules of a number of ranks from that
-number, up to the next; algorithm 0 is whatever Open MPI chooses itself.
+`ompi_info --param coll tuned --level 9` of 5.0 lists, and sizes are those of the whole vector, as in Open MPI's page
+"Tuning Collectives". In the classic file a rule applies from its size up to the next rule, and the rules of a number of
+ranks from that number up to the next; with algorithm 0 Open MPI chooses by itself.
 
-MPICH (`MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE`). A file must have all collectives: MPICH 5.0.2 ends with a failed
-assertion for a collective that is not in it. So its default tree, which is a JSON text in the library, is taken, and
-changed for the ranks and sizes of a table. Keys are conditions, tried in order; sizes are those of the whole vector
-where the library's own tree uses the same condition. Algorithms that need more than that (powers of two, built-in
-commutative operations) stay behind the conditions that the default tree has for them.
+MPICH (`MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE`). A file must contain all collectives: MPICH 5.0.2 fails an assertion
+for a collective that is missing. So we take its default tree, which is a JSON text in the library, and change it for
+the ranks and sizes of a table. Keys are conditions, tried in order; sizes are those of the whole vector if the
+library's own tree uses the same condition. Algorithms with further requirements (powers of two, built-in commutative
+operations) stay behind the conditions that the default tree has for them.
 
-MSCCL++ 0.10: a folder of plans, choices, and a module of Python by which a job loads them. Only allreduce: of other
+MSCCL++ 0.10: a folder of plans, choices, and a Python module by which a job loads them. Only for allreduce: for other
 collectives it is not documented whether a request states the bytes of a rank or of the vector.
 """
 
@@ -66,13 +66,15 @@ from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.tuner.trials.records import Candidate, CompleteTrial, TrialRecord
 
 Names = Mapping[str, Mapping[str, str]]
-"""For each collective that a library knows: method or name here -> the library's name."""
+"""Collective -> (method or name here -> the library's name)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinChoice:
-    """A library's own algorithm for sizes of the whole vector from min_bytes to max_bytes (None: no limit), both
-    included. channels: -1 where the table does not say; settings: of NCCL or RCCL, where the entry has some."""
+    """A library's own algorithm for sizes of the whole vector from min_bytes to max_bytes, both included (None: no
+    limit).
+    channels: -1 if the table does not contain them; settings: of NCCL or RCCL, if the entry has any
+    """
 
     collective: str
     min_bytes: int
@@ -86,10 +88,11 @@ class BuiltinChoice:
 def builtin_choices(
     table: Table, names: Names, dtype: str | None = None, with_settings: bool = False
 ) -> list[BuiltinChoice]:
-    """Return the choices of `table` for all its ranks, by collective and size; those for `dtype`, by default for any
-    type, else for the only one that it has. with_settings: whether entries with settings of the library are meant
+    """Return the choices of `table` for all its ranks, by collective and size: those for `dtype`; by default those for
+    any
+    type, else for the only type. with_settings: whether entries with settings of the library count
 
-    InvalidInput where types have to be chosen from, CheckFailed where nothing can be said.
+    Raises InvalidInput if a type must be chosen, and CheckFailed if the table implies no choice.
     """
     entries = [entry for entry in table.entries if entry.group is None and entry.collective in names]
     chosen = _dtype_of(entries, dtype)
@@ -146,14 +149,14 @@ METHODS = {"ring": "ring", "double-binary-tree": "tree"}
 
 @dataclass(frozen=True, slots=True)
 class NcclTableEntry:
-    """What is best at one size."""
+    """The best choice at one size."""
 
     size_bytes: int
     settings: LibrarySettings
 
 
 def _settings_of(candidate: Candidate, collective: str) -> LibrarySettings | None:
-    """Return what a candidate is in NCCL, None where the plug-in cannot choose it."""
+    """Return NCCL's settings for a candidate, None if the plug-in cannot choose it."""
     if (settings := candidate.settings) is not None:
         return settings if settings.algorithm in ALGORITHMS else None
     name = METHODS.get(candidate.method)
@@ -163,9 +166,9 @@ def _settings_of(candidate: Candidate, collective: str) -> LibrarySettings | Non
 
 
 def nccl_table_entries(trials: Iterable[TrialRecord], collective: str) -> list[NcclTableEntry]:
-    """Return the best choice of what NCCL has for `collective` at each measured size, sizes ascending.
+    """Return the best choice of NCCL's algorithms for `collective` at each measured size, in rising order.
 
-    Trials compare by speed-up over the baselines of their own run; among equals the earlier one wins.
+    Trials are compared by speed-up over the baselines of their own run; among equals the earlier one wins.
     """
     best: dict[int, tuple[float, int, LibrarySettings]] = {}
     for trial in trials:
@@ -180,9 +183,9 @@ def nccl_table_entries(trials: Iterable[TrialRecord], collective: str) -> list[N
 
 
 def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: int) -> str:
-    """Return the table. Sizes between two measured ones go to the nearer, by ratio; equal neighbours are one row.
+    """Return the CSV. Sizes between two measured ones go to the nearer, by ratio; equal neighbours share a row.
 
-    CheckFailed where there is nothing to say: no such trial, or a collective that the plug-in does not know.
+    Raises CheckFailed if there is no such trial, or if the plug-in does not know the collective.
     """
     if collective not in COLLECTIVES:
         raise CheckFailed(
@@ -234,9 +237,10 @@ def _nccl_settings(choice: BuiltinChoice) -> LibrarySettings:
 
 
 def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0) -> str:
-    """Return the CSV of `table` for NCCL; raises as `builtin_choices` does, and CheckFailed where no row can say it.
+    """Return the CSV of `table` for NCCL; raises the errors of `builtin_choices`, and CheckFailed if no row can express
+    it.
 
-    own_channels: what leaves the number of channels to the library: 0 for NCCL, -1 for RCCL, which has no chunks
+    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL, which has no chunks
     """
     rows = []
     for each in settings_by_size(table, dtype):
@@ -252,9 +256,9 @@ def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0
 
 
 def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
-    """Return the variables that every process of a job needs beside the rows of a table.
+    """Return the environment variables that every process of a job needs in addition to the rows of a table.
 
-    InvalidInput where entries need different ones: a process has each once.
+    Raises InvalidInput if entries need different values, since a process has each variable once.
     """
     found: dict[str, str] = {}
     for each in settings_by_size(table, dtype):
@@ -289,10 +293,11 @@ AWS_HEADER = "nodes,ranks,size,channels,algorithm,protocol"
 
 
 def aws_csv(table: Table, dtype: str | None = None, nodes: int = 1) -> str:
-    """Return the allreduces of `table` in the form of aws-ofi-nccl's show-tuner-decisions, a row for each MiB that is a
-    power of two; `none` where the table leaves the choice to NCCL. nodes: that the ranks are on
+    """Return the allreduces of `table` in the format of aws-ofi-nccl's show-tuner-decisions, a row for each power of
+    two in
+    MiB; `none` if the table leaves the choice to NCCL. nodes: number of nodes of the ranks
 
-    The tuner of aws-ofi-nccl has its regions built in and reads no file: this is to be compared with what it prints.
+    The tuner of aws-ofi-nccl has built-in regions and reads no file: compare this with its output.
     """
     choices = [each for each in settings_by_size(table, dtype) if each.collective == "allreduce"]
     lines = [AWS_HEADER]
@@ -422,7 +427,7 @@ _TREE = re.compile(rb'\{"collective=[\x20-\x7e]+')
 
 
 def default_tree(library: bytes) -> Tree:
-    """Return the default tree in `library`, the content of a libmpi.so. Unavailable where it has none."""
+    """Return the default tree in `library`, the content of a libmpi.so. Raises Unavailable if it has none."""
     trees = [tree for tree in map(_parsed, _TREE.findall(library)) if "collective=allreduce" in tree]
     if not trees:
         way_out = "name the libmpi.so of the MPICH that jobs use"
@@ -485,7 +490,7 @@ _COLLECTIVE = "allreduce"
 def mscclpp_files(table: Table) -> dict[str, bytes]:
     """Return the files of the folder, by name: one plan for each range of sizes, of all ranks of `table`.
 
-    CheckFailed where it has no program of an allreduce, or one that is not right as a plan.
+    Raises CheckFailed if it has no program of an allreduce, or one that is not valid as a plan.
     """
     entries = [entry for entry in table.entries if entry.group is None and entry.collective == _COLLECTIVE]
     choices, files = [], {}

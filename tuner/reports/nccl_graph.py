@@ -20,7 +20,7 @@ from chorale.tuner.costs.library_graph import LibraryFabric, library_fabric
 from chorale.tuner.costs.library_model import unit_bytes_per_s
 
 MAX_SEARCHED = 8
-"""GPUs of a box without a switch whose rings are all looked at: 5,040 of them."""
+"""Most GPUs of a box without a switch for which all rings are tried: 5,040 of them."""
 _MOST_CHANNELS = 32
 _SEARCHED_NODES = 50
 _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
@@ -29,10 +29,10 @@ _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
 def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
     """Return what `graph`, of one box, carries on `topology`; every box has the same channels, one after another.
 
-    Rates are those of all its channels together, as NCCL says and as the links carry them: None for patterns that go
-    through switches, whose links are not those of a chain. busiest: the ends of the link that limits them
+    Rates are those of all its channels together, according to NCCL and according to the links. The latter is None for
+    patterns through switches, whose links are not those of a chain. busiest: ends of the limiting link
 
-    InvalidInput for a graph of another number of GPUs.
+    Raises InvalidInput for a graph with another number of GPUs.
     """
     facts = {
         "id": graph.number,
@@ -57,8 +57,10 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
 
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks that a channel joins: along the GPUs of each box, for trees both ways, and on to the
-    next box; a ring ends where it began, unless it left a single box over the network."""
+    """Yield the pairs of ranks that a channel connects: along the GPUs of each box (both ways for trees) and on to the
+    next
+    box. A ring ends where it began, unless it left a single box over the network.
+    """
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     members = [[rank for rank, of in enumerate(boxes) if of == number] for number in range(1 + max(boxes))]
     devices = sorted(set(channel.gpus))
@@ -103,7 +105,9 @@ def found_rings(topology: Topology) -> NcclGraph:
 
 
 def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
-    """Return as many rings of one rate as fit on the links: that of the narrowest link, or a half or third of it."""
+    """Return as many rings of one rate as fit on the links: the rate of the narrowest link, or a half or third
+    of it.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a third of a second, for few who ask
 
     ranks, rates = topology.compute_count, _rates(topology)
@@ -154,7 +158,7 @@ def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
 
 
 def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclGraph | None) -> dict[str, Any]:
-    """Return what the graphs of a file carry on `topology`, beside the rings that were found and the bound."""
+    """Return what the graphs of a file carry on `topology`, together with Chorale's rings and the bound."""
     bound = float(unit_bytes_per_s(topology) / bound_of_ranks(topology, ALLREDUCE).value) / 1e9
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},

@@ -177,8 +177,9 @@ def prediction(
 
 
 def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[str, str]]:
-    """Return what to say where groups of `options.block_group` thread blocks were asked for and not all blocks of a
-    plan are shared, since no more would run at once. O(operations)."""
+    """Return a notice if groups of `options.block_group` thread blocks were requested but not all blocks of a plan are
+    shared, because that would not help. O(operations).
+    """
     if options.block_group == 1 or not isinstance(program, ExecutionPlan):
         return []
     alone = [
@@ -211,11 +212,12 @@ SPLITS = (2, 4, 8)
 def loss_document(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
 ) -> dict[str, Any]:
-    """Return `loss`, the part of the time that `program`, lowered with `options`, loses, and `advice` if it is much.
+    """Return `loss`, the share of its time that `program`, lowered with `options`, loses, and `advice` if it is large.
 
-    At `size_bytes`, by default at its largest, else at 1 GiB. For the advice other channels and finer chunks are tried,
-    except for large plans, of which each takes many seconds. Empty for stepped schedules, which lose nothing, and where
-    a simulation would take long.
+    At `size_bytes`; by default at its largest size, else at 1 GiB. For the advice, other channels and finer chunks are
+    tried, except for large plans, which take many seconds each. Empty for stepped schedules, which lose nothing, and if
+    a
+    simulation would take long.
     """
     schedule, size_bytes = verified.schedule, size_bytes or options.max_bytes or LARGE_BYTES
     current = _loss(verified, program, size_bytes) if schedule.kind == "pipelined" else None

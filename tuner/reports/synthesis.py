@@ -1,4 +1,4 @@
-"""Reports of `chorale synth` and the service: networks, schedules beside their bounds and beside older schedules."""
+"""Reports of `chorale synth` and the service: networks, and schedules compared with bounds and older schedules."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def show_topology(topology: Topology) -> dict[str, Any]:
 
 
 def able_text(ability: SwitchAbility, topology: Topology) -> str:
-    """Return what a switch can do in words, such as "multicast, add up to 300 GB/s"."""
+    """Describe the abilities of a switch, such as "multicast, add up to 300 GB/s"."""
     words = ["multicast"] if ability.multicast else []
     if ability.reduce:
         unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
@@ -95,10 +95,11 @@ def able_text(ability: SwitchAbility, topology: Topology) -> str:
 
 
 def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
-    """Return the cost and the bound of the old schedule, and how many of its transfers the new one has.
+    """Return the cost and the bound of the old schedule, and how many of its transfers the new one keeps.
 
-    Equal are transfers of the same part of the same shard between the same ranks, by node id. Possible are those of the
-    old schedule between ranks that are still there.
+    Transfers are equal if they move the same part of the same shard between the same ranks, by node id. Possible are
+    those
+    of the old schedule whose ranks still exist.
     """
     schedule, achieved = old.schedule, old.cost.time_per_byte
     bound = checked(schedule.topology, schedule.collective, bound_of_schedule(schedule, achieved))
@@ -191,12 +192,13 @@ def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
-    """Return what a size adds to the costs: seconds, and for bfb the least with divisible shards.
+    """Return what a size adds to the costs: seconds, and for bfb the least seconds with divisible shards.
 
-    Networks that state no latencies have the usual ones, as in `chorale simulate`, so that methods are compared by
-    what they are chosen by.
+    Networks without latencies get the usual ones, as in `chorale simulate`, so that methods are compared by the
+    criterion
+    that chose them.
 
-    link_gbps: Gbit/s of a link, on a network whose bandwidths count links; no shards were weighed at the size there
+    link_gbps: Gbit/s of a link, if bandwidths count links; shards have no sizes then
     """
     schedule, topology, time_s = verified.schedule, verified.schedule.topology, verified.cost.time_s
     document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
@@ -298,8 +300,9 @@ def proved_document(
 ) -> dict[str, Any]:
     """Return the JSON document without memory and output; bounds are checked by separate code.
 
-    link_gbps: as in `timing_document`
-    in_network: switches were asked to act, so that the bound is of what they can do, also where ranks alone are faster
+    link_gbps: see `timing_document`
+    in_network: whether switches were asked to act: the bound then includes their abilities, even if ranks alone are
+    faster
     """
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
     topology, collective = schedule.topology, schedule.collective
@@ -358,9 +361,9 @@ FOREST_ONLY = "forest"
 
 @dataclass(frozen=True, slots=True)
 class ShardsRequest:
-    """An allgather or reduce-scatter with sizes of their own.
+    """An allgather or reduce-scatter with different sizes of shards.
 
-    `shards` is a file or a skew, `seed` orders the ranks of a skew and the roots of trees; gap: as in `Options`
+    shards: a file or a skew; seed: for the order of a skew's ranks and of the roots of trees; gap: see `Options`
     """
 
     topology: Topology

@@ -33,7 +33,7 @@ _LONGEST = 24
 
 
 def short_id(content_id: str) -> str:
-    """Return the beginning of a content id, enough to tell things apart; JSON documents have all of it."""
+    """Return the beginning of a content id, enough to distinguish things; JSON documents have the complete id."""
     return content_id[:SHOWN_ID]
 
 
@@ -46,7 +46,7 @@ def decimal(value: Fraction | float) -> str:
 
 
 def with_fraction(text: str, exact: Fraction) -> str:
-    """Return `text`, and the exact value beside it where that is no whole number."""
+    """Return `text`, followed by the exact value if that is not an integer."""
     fraction = rational_text(exact)
     return text if exact.denominator == 1 or len(fraction) > _LONGEST else f"{text} ({fraction})"
 
@@ -90,7 +90,7 @@ def speed_text(time_ratio: float) -> str:
 
 
 def fact_label(name: str) -> str:
-    """Return what people read beside a fact of a document: its key in words."""
+    """Return the label of a document's fact: its key in words."""
     return _LABELS.get(name, name.replace("_", " "))
 
 
@@ -176,9 +176,9 @@ class Result:
 
     document:  printed by `--json`, sent over HTTP
     shown:     tables and texts for people, in this order
-    exit_code: 0; 1 if the thing asked about is false
-    failure:   raised after the result is printed, to say what is false
-    next_step: command that one may want to type next, for people only
+    exit_code: 0; 1 if the checked statement is false
+    failure:   raised after the result is printed, to explain what is false
+    next_step: command to try next, for people only
     """
 
     def __init__(
@@ -223,7 +223,7 @@ def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
 
 
 def long_line(text: str) -> Text:
-    """Return a line that is printed as it is, such as a path or a command to copy."""
+    """Return a line that is printed unchanged, such as a path or a command to copy."""
     return Text(text, no_wrap=True, overflow="ignore")
 
 
@@ -239,9 +239,9 @@ def printable(text: str) -> str:
 
 
 class WordConsole(Console):
-    """A console that never breaks words: a table that is too narrow for one is printed as a block of lines per row.
+    """A console that never breaks words: a table that is too narrow for a word is printed as a block of lines per row.
 
-    What is shown never steers the terminal, whatever names are in it; colours are those of rich.
+    Control characters in names never reach the terminal; colours are those of rich.
     """
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -280,7 +280,7 @@ def _fitting(item: Any, console: Console) -> Any:
 
 
 def _is_whole(table: Table, console: Console) -> bool:
-    """Return whether every word of the cells stands unbroken in the table as it would be printed; log lines do."""
+    """Return whether every word of the cells would be printed unbroken in the table; log lines always are."""
     contents = [cell for column in table.columns for cell in (column.header, *column.cells)]
     if not all(isinstance(cell, str | Text) for cell in contents):
         return True

@@ -78,7 +78,7 @@ def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, flo
 
 
 def _speedup_text(choice: tables.TableEntry) -> str:
-    """Return the speed-up, with its interval where programs were compared at the end."""
+    """Return the speed-up, with its interval if programs were compared at the end."""
     verdict = choice.verdict
     if verdict is None:
         return f"{choice.speedup:.2f}x"
@@ -243,11 +243,12 @@ NEAR = 0.05
 
 
 def approach(trials: Sequence[TrialRecord]) -> dict[str, Any] | None:
-    """Return the trials and the seconds until what was known was, in the mean over sizes, within `NEAR` of the best of
-    all trials; None if nothing was measured.
+    """Return the trials and seconds until the best known choice was, on average over sizes, within `NEAR` of the best
+    of all
+    trials; None if nothing was measured.
 
-    By the trials' own results: the baselines are known from the start, and the best of each size counts. Seconds are
-    those in which a trial was under way, so that pauses of a resumed launch do not count.
+    Uses the trials' own results: the baselines are known from the start, and the best of each size counts. Only seconds
+    during trials count, so pauses of a resumed launch do not.
     """
 
     def end(trial: TrialRecord) -> float:

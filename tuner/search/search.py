@@ -1,4 +1,4 @@
-"""The search: which candidate to try next, in an Optuna study that records every result, and where that is kept."""
+"""The search: which candidate to try next. An Optuna study records every result; this module also knows its storage."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What defines a search.
+    """Definition of a search.
 
-    trial_id:         names the trial of a candidate, the same in every record
-    sizes_bytes:      at which every candidate is measured
-    weights:          how much each size counts; none: all the same
-    together:         whether one candidate is to serve all sizes
-    second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
-    priors:           what is known from elsewhere, for the sampler sizes-gp
-    starts:           what is tried first, best guess first; those outside the space are left out
-    parts:            objects in place of the sampler and the storage, and what else was plugged in
+    trial_id:         returns the name of a candidate's trial, the same in every record
+    sizes_bytes:      sizes at which every candidate is measured
+    weights:          weight of each size; empty: all equal
+    together:         whether one candidate has to serve all sizes
+    second_objective: "none", or what the study minimizes besides the speed-up: "channels" or "blocks"
+    priors:           knowledge from elsewhere, for the sampler sizes-gp
+    starts:           candidates to try first, best guess first; those outside the space are ignored
+    parts:            objects that replace the sampler and the storage, and other plug-ins
     """
 
     space: SearchSpace
@@ -84,13 +84,15 @@ class SearchPlan:
 class Search:
     """An Optuna study over a finite space in which no point is tried twice.
 
-    The first suggestions are the plan's, else one per method; then the sampler decides. With priors their best point
-    comes second, and the rest of those only while no prior is believed. A suggestion that was tried
-    before is answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps
-    to these, the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
+    The first suggestions are those of the plan, else one per method; then the sampler decides. With priors, their best
+    point comes second, and other first suggestions only while no prior is believed. A suggestion that was already tried
+    is
+    answered immediately with its recorded value, and one that makes no sense as pruned; if the sampler insists, the
+    next
+    unseen point in seeded order is taken. `ask` returns None when every point has been tried.
 
-    `recorded` are the trials of the launch so far: those that the study does not have are added. Trials that were
-    pending when the last process ended fail in the study and come first again.
+    `recorded` are the trials of the launch so far; the study adds those that it does not have. Trials that were pending
+    when the last process ended fail in the study and are tried again first.
     """
 
     def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
@@ -157,7 +159,7 @@ class Search:
         return self._open[ticket].should_prune()
 
     def call_back(self, trial: FrozenTrial) -> None:
-        """Call what was plugged in for trials that end; CheckFailed where that fails."""
+        """Call the plug-ins for ended trials. Raises CheckFailed if one of them fails."""
         studies.call_back(self._plan.parts.callbacks, self._study, trial)
 
     @property
@@ -166,24 +168,24 @@ class Search:
 
     @property
     def end(self) -> str:
-        """Why there is nothing more to ask for."""
+        """Return why there is nothing more to try."""
         return "the study was stopped" if self._study.is_stopped else "every point of the search space has been tried"
 
     @property
     def notes(self) -> dict[str, int]:
-        """What stood in for the sampler or its model when these broke down, and how often."""
+        """Return what replaced the sampler or its model when these failed, and how often."""
         return dict(self._choice.notes + self._notes)
 
     @property
     def priors(self) -> list[dict[str, Any]]:
-        """What is known from elsewhere: name, points that it knows, and how far it is believed, 0 to 1; 0: dropped."""
+        """Return the priors: name, known points, and weight from 0 (dropped) to 1."""
         return self._priors.document(self._gains)
 
     @property
     def expected_gain(self) -> float | None:
-        """By how much the last suggestion was expected to raise the logarithm of the mean of the best speed-ups.
+        """Return by how much the last suggestion was expected to raise the logarithm of the mean of the best speed-ups.
 
-        None where no model chose it.
+        None if no model chose it.
         """
         return self._choice.expected_gain if self._plan.sampler == studies.SIZES_GP else None
 
@@ -192,7 +194,7 @@ class Search:
         return self._study.get_trials()
 
     def _suggested(self) -> tuple[Trial, Candidate]:
-        """Ask the sampler; where it breaks down on what it was told, chance decides."""
+        """Ask the sampler; if it fails on the results so far, choose at random."""
         try:
             return self._asked()
         except _ARITHMETIC:
@@ -284,7 +286,7 @@ class Search:
 
 
 _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
-"""How samplers and their models break down on data that they do not expect."""
+"""Exceptions of samplers and their models for data that they do not expect."""
 
 
 def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candidate | None:
@@ -293,7 +295,7 @@ def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candida
 
 STORAGE_VARIABLE = "CHORALE_STORAGE"
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
-"""What a disk or a file server says that may take data again soon."""
+"""Error numbers of disks and file servers that may accept data again soon."""
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
@@ -384,7 +386,7 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
 
 
 _STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
-"""Packages whose errors come from where trials are stored."""
+"""Packages whose errors concern the storage of trials."""
 
 _RULES = {
     "sampler": "the sampler must be able to choose a point",
@@ -393,7 +395,7 @@ _RULES = {
 
 
 def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
-    """Return the error that says what failed: `error` came out of the storage, or of the `part` of a search."""
+    """Return an error that tells what failed, given an `error` of the storage or of the `part` of a search."""
     if _is_of_storage(error):
         way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
         return Unavailable("the Optuna storage must keep working", error, way_out)
@@ -402,7 +404,7 @@ def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
 
 
 def _is_of_storage(error: BaseException | None) -> bool:
-    """Whether an error, or what it was raised from, is one of files, databases or their drivers."""
+    """Return whether an error, or one of its causes, concerns files, databases or their drivers."""
     while error is not None:
         modules = {kind.__module__ for kind in type(error).__mro__}
         is_driver = any(module.split(".")[0] in _STORAGES or module.startswith("optuna.storages") for module in modules)

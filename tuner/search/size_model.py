@@ -1,6 +1,6 @@
-"""A Gaussian process over parameters and sizes, priors that it believes as far as they predict, and the next point.
+"""A Gaussian process over parameters and sizes, with priors weighted by their predictions; it chooses the next point.
 
-Parameters are axes along which points are more or less far apart. Points are chosen by their expected improvement.
+Each parameter is an axis with distances between its values. Points are chosen by expected improvement.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ MOST_SPREAD = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Expected gains of points, logarithms of speed-ups at each size of the search; other points are unknown.
+    """Expected gains of points (logarithms of speed-ups) at each size of the search; other points are unknown.
 
-    name:   where they come from, for people
-    source: the campaign, or what else, that a user names
+    name:   origin, for people
+    source: the campaign or other source that a user names
     """
 
     gains: Mapping[Any, Floats] = field(default_factory=dict)
@@ -55,9 +55,9 @@ def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDA
 
 
 class PriorMix:
-    """Several priors about the same points, each believed as far as it predicts what was measured.
+    """Several priors about the same points, each weighted by how well it predicts the measurements.
 
-    priors: the nearest circumstances first: what is to be tried first depends most on them
+    priors: the most similar conditions first, since they decide most about the first trials
 
     Only differences between points count: a prior may be wrong about the baselines.
     """
@@ -117,9 +117,9 @@ class PriorMix:
 
 
 def has_skill(expected: Floats, values: Floats) -> bool:
-    """Whether `expected` predicts each row of `values` (points, sizes) from all others; both are centred by column.
+    """Return whether `expected` predicts each row of `values` (points, sizes) from all others; columns are centred.
 
-    By leaving out one point after the other. Two points say only which is better.
+    Tested by leaving out one point after the other. Two points only show which is better.
     """
     count, freedom = len(values), len(values) / max(len(values) - 1, 1)
     both, alone = np.sum(expected * values, axis=1), np.sum(expected**2, axis=1)
@@ -151,8 +151,9 @@ def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
 class Axis:
     """The values of one parameter at all points.
 
-    is_named: whether values are names, 0 or 1 apart; else they are logarithms, the largest distance being 1, and a
-              value that is left to the method (NaN) is 1 away from every number
+    is_named: whether values are names, with distance 0 or 1; otherwise they are logarithms with largest distance 1, and
+    an
+              unset value (NaN) has distance 1 from every number
     """
 
     is_named: bool
@@ -192,8 +193,9 @@ change over the range of a parameter, over how many doublings of the size they c
 
 
 MOST_SURPRISE = 6.0
-"""Deviations of the prior that parameters of the covariance may be away from what is expected: without variance in the
-values the likelihood would send them to infinity."""
+"""Largest distance of the covariance's parameters from their expectation, in prior deviations. Without variance in the
+values the likelihood would drive them to infinity.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ class Posterior:
 
 @dataclass(frozen=True, slots=True)
 class _Spectrum:
-    """Eigenvalues and vectors of the covariances of the points and of the sizes, and those of all observations."""
+    """Eigenvalues and eigenvectors of the covariances of points and sizes, and the eigenvalues for all observations."""
 
     points: Floats
     point_vectors: Floats
@@ -239,7 +241,7 @@ class SizeModel:
         return np.asarray(MOST_SURPRISE * self._doubt)
 
     def reset(self) -> None:
-        """Forget what was fitted; the noise is then what is expected, never nothing."""
+        """Forget the fit; the noise is then its expected value, never zero."""
         self._parameters = self._expected
 
     def fit(self, points: NDArray[np.intp], values: Floats) -> None:
@@ -333,7 +335,7 @@ def _trace(vectors: Floats, slope: Floats) -> Floats:
 
 
 GROWTH = 1.25
-"""The covariance is fitted again when there are that many times as many observations."""
+"""The covariance is fitted again when the number of observations has grown by this factor."""
 
 MOST_GAIN = 12.0
 """Logarithm of a speed-up that no measurement exceeds; what does is taken for that."""
@@ -359,12 +361,13 @@ class AcquisitionOptimizer:
     """Chooses the point with the highest expected improvement.
 
     points:   all points of the space
-    together: whether one point must serve all sizes; else each size may have a best point of its own
-    weights:  how much each size counts; none: all the same
-    prior:    what is known from elsewhere; the model learns how far measurements differ from it
+    together: whether one point must serve all sizes; otherwise each size may have its own best point
+    weights:  weight of each size; empty: all equal
+    prior:    prior knowledge; the model learns how much measurements differ from it
 
-    After `next`, `expected_gain` is by how much the point is expected to raise the mean over sizes of the logarithm of
-    the best speed-up; None where no model chose it.
+    After `next`, `expected_gain` is the expected increase of the best speed-up's logarithm, averaged over sizes; None
+    if no
+    model chose the point.
     """
 
     def __init__(
@@ -394,15 +397,15 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return a point that is none of these; there must be one. Never raises for any values.
+        """Return a point that is none of the given ones; there must be one. Never raises for any values.
 
-        Where the model breaks down, so do its fitted parameters go; then a simpler one decides, then chance. `notes`
-        counts these.
+        If the model fails, its fitted parameters are dropped; then a simpler one decides, then chance. `notes` counts
+        this.
 
-        gains:  logarithm of the speed-up over the baseline at each size, of points that were measured: at least one
-        failed: points that gave no measurement; they count as slow as the slowest
-        busy:   pending points; until their results they are taken to be average (constant liar: Ginsbourger,
-                Le Riche and Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
+        gains:  logarithm of the speed-up over the baseline at each size, for measured points: at least one
+        failed: points without a measurement; they count like the slowest
+        busy:   pending points; until they have results, they count as average (constant liar: Ginsbourger, Le Riche and
+                Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
         """
         self.expected_gain = None
         usable = {point: np.clip(np.nan_to_num(values), -MOST_GAIN, MOST_GAIN) for point, values in gains.items()}
@@ -426,7 +429,7 @@ class AcquisitionOptimizer:
     def _by_expected_model(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate | None:
-        """Choose by the model as it is before it is fitted, whose noise keeps its matrices regular."""
+        """Choose by the model before it is fitted; its noise keeps its matrices regular."""
         self.notes["the model was taken back to its prior"] += 1
         self._model.reset()
         self._fitted = len(gains) + len(failed) + len(busy)
@@ -435,7 +438,7 @@ class AcquisitionOptimizer:
     def _by_effects(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate | None:
-        """Choose by the means of points that share a value with it; values that were tried seldom come first."""
+        """Choose by the means of points that share a value with it; rarely tried values come first."""
         self.notes["means of each parameter stood in for the model"] += 1
         tried = np.array([self._number[point] for point in gains])
         scores = np.array(list(gains.values())) @ self._outputs.T @ self._counts

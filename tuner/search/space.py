@@ -35,7 +35,7 @@ class Constraints(Protocol):
     """Knowledge about candidates before any is built."""
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Whether `parameter` changes anything for schedules of `method`."""
+        """Return whether `parameter` changes anything for schedules of `method`."""
         ...
 
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
@@ -45,14 +45,16 @@ class Constraints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """All combinations of the values of each dimension, each once, without those that make no sense.
+    """All combinations of the values of each dimension, each once, without invalid ones.
 
-    `dimensions` maps the fields of `Candidate` to their values, in order of preference: the first value of
-    each is the one that the search starts from. The first is `method`. A parameter that does not matter for a method
-    has its default value there, so that points do not differ by it.
+    `dimensions` maps the fields of `Candidate` to their values, in order of preference: the search starts from the
+    first
+    value of each. The first field is `method`. A parameter that does not matter for a method has its default value
+    there,
+    so that points do not differ by it.
 
     points:  in the order of the grid, whose last dimension varies fastest
-    refused: reasons not to try, and how many points each has ruled out
+    refused: reasons for leaving out points, with their numbers of points
     """
 
     dimensions: Mapping[str, tuple[Value, ...]]
@@ -80,7 +82,7 @@ class SearchSpace:
         return candidate in self._members
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Whether points of `method` differ by `parameter`."""
+        """Return whether points of `method` differ by `parameter`."""
         return parameter == "method" or self.constraints.matters(parameter, method)
 
     def starts(self) -> list[Candidate]:
@@ -111,7 +113,7 @@ class LoweringTarget:
 
     @property
     def limits(self) -> TargetLimits:
-        """What programs must not exceed."""
+        """Return limits that programs must not exceed."""
         return limits_of(LoweringOptions(self.name, sm_count=self.sm_count))
 
     def options(self, candidate: Candidate) -> LoweringOptions:
@@ -130,11 +132,11 @@ class LoweringTarget:
 
     @property
     def is_one_sided(self) -> bool:
-        """Whether programs become plans of puts, reads and signals."""
+        """Return whether programs become plans of puts, reads and signals."""
         return self.limits.one_sided_operations is not None
 
     def accepts(self, program: AnyProgram) -> bool:
-        """Whether `program` can be measured beside others of this target."""
+        """Return whether `program` can be measured together with others of this target."""
         return (program.target, program.in_place) == (self.name, self.in_place)
 
 
@@ -145,7 +147,7 @@ def lowering_target(section: RunnerSection) -> LoweringTarget:
 
 
 def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether the runner executes `program` as it is, beside the programs of its own target."""
+    """Return whether the runner executes `program` unchanged, together with the programs of its own target."""
     if lowering_target(section).accepts(program):
         return True
     if isinstance(program, LibraryCall):
@@ -155,7 +157,7 @@ def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
 
 ELEMENT_BYTES = 4
 MAX_PADDING = 0.05
-"""By which part a vector may grow because it is cut into whole elements."""
+"""Largest share by which a vector may grow when it is cut into whole elements."""
 
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 """Parameter -> the option that a method must have for it to matter: `depth` is for trees, which stream."""
@@ -176,7 +178,9 @@ class CampaignConstraints:
         return self.config.capabilities
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Whether `parameter` changes anything for schedules of `method`; nothing does for a program from a file."""
+        """Return whether `parameter` changes anything for schedules of `method`; nothing does for a program from a
+        file.
+        """
         if is_adopted(method):
             return False
         if is_library_method(method):

@@ -1,4 +1,4 @@
-"""The Optuna study of a launch: its sampler, what others plug into it, what it holds, and which parameters mattered."""
+"""The Optuna study of a launch: its sampler, plug-ins, content, and the importance of parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, 
 Distribution = CategoricalDistribution | IntDistribution
 
 SIZES_GP, GRID = "sizes-gp", "grid"
-"""Not samplers of Optuna: with these every point is planned, and the study only records."""
+"""Not samplers of Optuna: with these, every point is planned and the study only records."""
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
@@ -92,9 +92,9 @@ _KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "sto
 
 @dataclass(frozen=True, slots=True)
 class StudyParts:
-    """What others plug into a study. None: as the campaign says.
+    """Objects that the caller plugs into a study. None: as the campaign says.
 
-    pruner: decides after each size of a trial, which then are measured one after the other; in place of racing
+    pruner: decides after each size of a trial; sizes are then measured one after the other, without racing
     """
 
     sampler: BaseSampler | None = None
@@ -106,9 +106,9 @@ class StudyParts:
     def of(
         values: Mapping[str, Any], callbacks: Iterable[Callback] | Callback = ()
     ) -> tuple[StudyParts, dict[str, str]]:
-        """Return the objects among `values` of sampler, pruner and storage, and the names, for a campaign.
+        """Return the objects for sampler, pruner and storage among `values`, and the names, for a campaign.
 
-        InvalidInput for what is neither.
+        Raises InvalidInput for other values.
         """
         names = {key: value for key, value in values.items() if isinstance(value, str)}
         objects = {key: value for key, value in values.items() if value is not None and key not in names}
@@ -124,17 +124,17 @@ class StudyParts:
 
     @property
     def names(self) -> dict[str, str]:
-        """The classes of sampler and pruner, where they are objects."""
+        """Return the classes of sampler and pruner that are objects."""
         objects = {"sampler": self.sampler, "pruner": self.pruner}
         return {key: type(value).__name__ for key, value in objects.items() if value is not None}
 
     @property
     def prunes(self) -> bool:
-        """Whether a pruner decides after each size."""
+        """Return whether a pruner decides after each size."""
         return self.pruner is not None and not isinstance(self.pruner, NopPruner)
 
     def check(self, campaign: Campaign) -> None:
-        """Raise InvalidInput where the objects do not fit the campaign."""
+        """Raise InvalidInput if the objects do not fit the campaign."""
         if self.sampler is not None and campaign.stop is not None:
             rule = "`stop` needs the sampler sizes-gp, whose model says what to expect"
             raise InvalidInput(rule, type(self.sampler).__name__, "leave one of them out, or stop from a callback")
@@ -144,7 +144,7 @@ class StudyParts:
 
 
 class LaunchStudy(Study):
-    """A study whose trials a launch runs: `stop`, by callbacks and samplers, lets it start no more."""
+    """A study whose trials a launch runs. Callbacks and samplers call `stop` so that it starts no more."""
 
     is_stopped = False
 
@@ -154,7 +154,7 @@ class LaunchStudy(Study):
 
 
 def call_back(callbacks: Iterable[Callback], study: Study, trial: FrozenTrial) -> None:
-    """Call each of `callbacks`. CheckFailed, with its cause, where one of them fails."""
+    """Call each of `callbacks`. Raises CheckFailed, with the cause, if one of them fails."""
     for callback in callbacks:
         try:
             callback(study, trial)
@@ -169,7 +169,7 @@ GAINS = "chorale.gains"
 """User attribute of a trial: size in bytes -> logarithm of the speed-up there."""
 
 REASON = "chorale.reason"
-"""User attribute of a trial without a result: why there is none."""
+"""User attribute of a trial without a result: the reason."""
 
 SENSIBLE, BUILDABLE = "sensible", "buildable"
 """Constraints that points break which are refused before anything is made, and while their programs are."""
@@ -184,7 +184,7 @@ _OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
 
 
 def state_of(record: TrialRecord) -> TrialState:
-    """Return how a trial ended: failed where trying again might help, which samplers leave out; else pruned."""
+    """Return how a trial ended: failed if trying again might help (samplers ignore it); else pruned."""
     if isinstance(record, CompleteTrial):
         return TrialState.COMPLETE
     is_infeasible = isinstance(record, PrunedTrial) or record.failure_kind in _OF_THE_PROGRAM
@@ -192,7 +192,7 @@ def state_of(record: TrialRecord) -> TrialState:
 
 
 def values_of(record: TrialRecord, second_objective: str = "none") -> list[float] | None:
-    """Return speed-up and second objective of a trial, None where one of them is no number."""
+    """Return speed-up and second objective of a trial, None if one of them is not a number."""
     if not isinstance(record, CompleteTrial):
         return None
     resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[second_objective]
@@ -239,14 +239,14 @@ def ended_trial(
 
 
 def steps_of(record: TrialRecord) -> dict[int, float]:
-    """Return the intermediate values of a trial: the speed-up at each measured size, whose steps count from 1."""
+    """Return the intermediate values of a trial: the speed-up at each measured size; steps count from 1."""
     if isinstance(record, FailedTrial):
         return {}
     return {step: math.exp(log_speedup(size)) for step, size in enumerate(record.sizes, 1)}
 
 
 def log_speedup(size: SizeResult) -> float:
-    """Return the logarithm of the speed-up at a size; nan where times are none, such as zero."""
+    """Return the logarithm of the speed-up at a size; nan if times are unusable, such as zero."""
     try:
         return math.log(size.speedup)
     except (ValueError, ArithmeticError):
@@ -256,13 +256,16 @@ def log_speedup(size: SizeResult) -> float:
 MIN_TRIALS = 4
 
 BEST_PART = 0.25
-"""The trials among which values of a parameter are compared with those of all; of a tenth, few launches have enough."""
+"""Share of trials whose values of a parameter are compared with those of all; a tenth would be too few in most
+launches.
+"""
 
 
 def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     """Return how much each parameter decided whether a trial was among the best, the most important first; sum 1.
 
-    PED-ANOVA (Watanabe, Bansal and Hutter, 2023): how far its values among the best are from those of all. Parameters
+    PED-ANOVA (Watanabe, Bansal and Hutter, 2023): how much its values among the best differ from those of all.
+    Parameters
     that never varied are left out. Empty for too few trials, or if all were equally fast.
     """
     values = {

@@ -39,11 +39,11 @@ class TooManyRequests(ChoraleError):
 
 
 class NotFound(ChoraleError):
-    """There is nothing of that name, or it is somebody else's."""
+    """Raised for a name that does not exist or belongs to somebody else."""
 
 
 class NotAllowed(ChoraleError):
-    """No token, or one that is not known."""
+    """Raised without a token, or for an unknown one."""
 
 
 class NotPermitted(ChoraleError):
@@ -67,7 +67,7 @@ def status_of(error: ChoraleError) -> int:
 
 
 class CallerRole(IntEnum):
-    """What a token may do; each role may do what those before it may."""
+    """Permissions of a token; each role includes those before it."""
 
     READER = 1  # results whose key it knows, and what is registered
     PLANNER = 2  # synthesis, bounds, prices, programs; campaigns that start no runner of a machine
@@ -92,7 +92,7 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Whether jobs and campaigns of others are shown and obeyed."""
+        """Return whether the role sees and controls the jobs and campaigns of others."""
         return self.role is CallerRole.ADMINISTRATOR
 
     def require(self, role: CallerRole, what: str) -> None:
@@ -103,7 +103,7 @@ class Caller:
 
 
 class ClientLimit:
-    """How often something may happen for each client in a minute of the clock `unix_s`. Thread-safe."""
+    """Limits how often each client may do something in a minute of the clock `unix_s`. Thread-safe."""
 
     def __init__(self, unix_s: Callable[[], float], most: int) -> None:
         self._unix_s = unix_s
@@ -116,7 +116,7 @@ class ClientLimit:
 
 
 def network_of_client(client: str) -> str:
-    """Return what stands for a client: its IPv4 address, or the network of its IPv6 address."""
+    """Return the key of a client for limits: its IPv4 address, or the network of its IPv6 address."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -127,10 +127,10 @@ def network_of_client(client: str) -> str:
 
 
 class Access:
-    """Knows callers by the SHA-256 of their tokens.
+    """Identifies callers by the SHA-256 of their tokens.
 
-    callers:    returns them by digest, read anew where they may have changed
-    local_only: whether only this machine reaches the service, so that requests must name it as their host
+    callers:    returns the callers by digest, read again if they may have changed
+    local_only: whether only this machine reaches the service; requests must then name it as their host
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return what is kept of a token: 256 random bits need no salt and no slow hash."""
+    """Return the stored form of a token: 256 random bits need no salt and no slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -193,9 +193,9 @@ RoleName = Literal["reader", "planner", "operator", "administrator"]
 
 
 class TokenEntry(BaseModel):
-    """What is known of a token.
+    """A stored token.
 
-    Files of earlier versions have `admin` in place of `role`: true is read as administrator, false or neither as
+    Files of earlier versions have `admin` instead of `role`: true is read as administrator; false or a missing value as
     planner, who can start no runner of a machine.
     """
 
@@ -272,9 +272,9 @@ def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
 
 
 def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEntry]]) -> None:
-    """Replace the entries of the file at `path`, which may be missing, by what `change` makes of them.
+    """Apply `change` to the entries of the file at `path`, which may be missing.
 
-    Two that change it at once wait for each other. The folder is made where it is missing, for its owner alone.
+    Simultaneous changes wait for each other. A missing folder is created, for its owner alone.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -309,7 +309,7 @@ def make_token() -> tuple[str, str]:
 
 
 def token_file(home: Home) -> Path:
-    """Return where `chorale token` keeps tokens, and `chorale serve` looks for them."""
+    """Return the file in which `chorale token` stores tokens and `chorale serve` looks for them."""
     return home.service / "tokens.yaml"
 
 
@@ -361,8 +361,9 @@ class TokenCallers:
 def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], float]) -> Access:
     """Return the access rules of a service on `host`: the tokens of the file at `path`, by default that of `home`.
 
-    On loopback the local token is valid too, and made where it is missing. InvalidInput for a broken file, or for a
-    host that others can reach without any token.
+    On loopback the local token is valid too; it is created if missing. Raises InvalidInput for a broken file, or for a
+    host
+    that others can reach if there is no token.
     """
     local_only = is_loopback(host)
     file = token_file(home) if path is None else Path(path)

@@ -40,7 +40,9 @@ MAX_POINTS = 10**5
 
 
 def takes_text(annotation: Any) -> bool:
-    """Whether values of this type may hold any text: strings, paths, mappings, anything; not lists of fixed words."""
+    """Return whether values of this type may contain any text: strings, paths, mappings, Any; not lists of
+    fixed words.
+    """
     if get_origin(annotation) is Literal:
         return False
     if annotation in (str, bytes, Any, object) or annotation is dict:
@@ -63,7 +65,7 @@ def _inner_marks(annotation: Any) -> Iterator[Any]:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Whether requests may not set the field: it is marked so, or takes text without a pattern or a mark."""
+    """Return whether requests may not set the field: it is marked so, or takes text without a pattern or a mark."""
     mark = exposure(field)
     if mark is not None:
         return not mark.from_requests
@@ -71,12 +73,12 @@ def is_closed(field: FieldInfo) -> bool:
 
 
 def has_pattern(field: FieldInfo) -> bool:
-    """Whether the text of the field must match a pattern."""
+    """Return whether the text of the field must match a pattern."""
     return any(getattr(part, "pattern", None) for part in field.metadata)
 
 
 def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the keys of `section`, sections in it included, that only the server sets, where they have a value."""
+    """Yield the keys of `section` and its subsections that only the server may set and that have a value."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         key = f"{path}{field.alias or name}"
@@ -91,10 +93,11 @@ def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any
 def requested_campaign(
     document: Mapping[str, Any], settings: ServerSettings, caller: Caller, minutes: float
 ) -> tuple[Campaign, str | None]:
-    """Return the campaign that a request describes, its runner filled in, and the name of the profile if it has one.
+    """Return the campaign of a request, with its runner filled in, and the name of the profile if it has one.
 
-    `minutes` is the longest that it may search. Raises InvalidInput for what is wrong or not for requests, and
-    NotPermitted where the role of `caller` is not enough for its runner.
+    `minutes` is the longest search that it may have. Raises InvalidInput for what is wrong or not allowed in requests,
+    and
+    NotPermitted if the role of `caller` is not enough for the runner.
     """
     runner = document.get("runner")
     profile = runner.get("profile") if isinstance(runner, Mapping) else None
@@ -130,7 +133,7 @@ def read_campaign(document: Mapping[str, Any]) -> Campaign:
 
 
 def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> None:
-    """Refuse keys that only the server sets; those of the runner's section are its own where it is of a `profile`."""
+    """Refuse keys that only the server sets; a runner's section from a `profile` of the server may have them."""
     for key, _value in closed_values(campaign):
         if profile is not None and key.startswith("runner."):
             continue
@@ -190,7 +193,7 @@ STORED = "stored"
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What was launched. runner: its profile, or its kind."""
+    """A launched campaign. runner: its profile or its kind"""
 
     name: str
     runner: str
@@ -220,7 +223,7 @@ class DetachedLaunches:
         return status.state.value, None if status.error is None else str(status.error)
 
     def stop(self, name: str) -> None:
-        """Ask the launch to end; CheckFailed if there is none."""
+        """Ask the launch to end. Raises CheckFailed if there is none."""
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
@@ -248,8 +251,9 @@ class Campaigns:
     def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> Launched:
         """Check a campaign and launch it; return its name and its runner.
 
-        Raises InvalidInput for what is wrong with it, NotPermitted where the caller may not have its runner, and
-        TooManyRequests while another campaign of the caller runs.
+        Raises InvalidInput for faults in it, NotPermitted if the caller may not use its runner, and TooManyRequests
+        while
+        another campaign of the caller runs.
         """
         campaign, profile, _ = self.checked(document, caller)
         self._require_own_name(campaign.name, caller)
@@ -272,9 +276,9 @@ class Campaigns:
         return Launched(campaign.name, profile or campaign.runner.kind)
 
     def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
-        """Return the campaign, the profile of its runner, if it has one, and its network.
+        """Return the campaign, the profile of its runner (if it has one), and its network.
 
-        InvalidInput or NotPermitted where it could not be launched.
+        Raises InvalidInput or NotPermitted if it could not be launched.
         """
         campaign, profile = requested_campaign(document, self._settings, caller, self.limits.campaign_minutes)
         topology = self.network(campaign.topology, caller)
@@ -299,7 +303,9 @@ class Campaigns:
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Where the pages of MLflow, Ray and Optuna are, as far as the settings or the address of MLflow say so."""
+        """Return the addresses of the pages of MLflow, Ray and Optuna, if the settings or the address of MLflow contain
+        them.
+        """
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
         if named["mlflow"] is None and tracked.startswith(("http://", "https://")) and "@" not in tracked:
@@ -387,7 +393,9 @@ class Campaigns:
             raise NotFound("a campaign must be there", name, "list your campaigns at /v1/campaigns")
 
     def _require_own_name(self, name: str, caller: Caller) -> None:
-        """Raise InvalidInput where somebody else has a campaign of that name, if only one that no service launched."""
+        """Raise InvalidInput if somebody else has a campaign of that name, even one that was not launched by a
+        service.
+        """
         owner = self._store.campaign_owner(name)
         exists = owner is not None or self.home.campaign(name).exists() or self._launches.state(name)[0] != STORED
         if exists and owner != caller.name and not caller.sees_all:

@@ -29,10 +29,11 @@ class Arguments(BaseModel):
 
 
 def application(arguments: dict[str, Any]) -> Any:
-    """Return the application for Serve, with the arguments of the file, which are those of `Arguments`.
+    """Return the application for Serve, with the arguments of the file; see `Arguments`.
 
-    `http_options` of the file says where it listens. It runs on the head of the cluster: the data folder and the token
-    file are looked up there.
+    `http_options` of the file says where it listens. It runs on the head of the cluster, which must have the data
+    folder
+    and the token file.
     """
     checked = Arguments.model_validate(arguments)  # Serve does not see types that are written as text
 

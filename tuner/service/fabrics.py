@@ -1,7 +1,7 @@
-"""Fabrics under watch, as `chorale watch` tells of them in the data folder, and what may be asked of a watch.
+"""Watched fabrics, as `chorale watch` describes them in the data folder, and requests to a watch.
 
-The folder `watch/NAME` has `state.json` in the format `chorale-watch/1`, which a watch replaces each second. As long as
-a file `hold` is beside it nothing is published; a file `roll-back` asks for the former table once.
+The folder `watch/NAME` has `state.json` in the format `chorale-watch/1`, which a watch replaces every second. As long
+as there is a file `hold` next to it, nothing is published; a file `roll-back` requests the previous table once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _INTERNAL = ("resume",)
 
 
 class WatchedFabrics:
-    """The fabrics whose watches write to a data folder. Thread-safe: all is in files that are replaced whole."""
+    """The fabrics whose watches write to a data folder. Thread-safe: everything is in files that are replaced
+    atomically.
+    """
 
     def __init__(self, home: Home, unix_s: Callable[[], float] = time.time) -> None:
         self._folder = home.root / "watch"
@@ -39,7 +41,7 @@ class WatchedFabrics:
         return sorted(path.parent.name for path in self._folder.glob(f"*/{STATE}"))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return each fabric in short; those whose file is damaged are left out."""
+        """Return a summary of each fabric; those with a damaged file are left out."""
         rows = []
         for name in self.names():
             try:
@@ -61,9 +63,9 @@ class WatchedFabrics:
         return rows
 
     def state(self, name: str) -> dict[str, Any]:
-        """Return what a watch last wrote, with `is_running`: whether it still writes.
+        """Return the last state that a watch wrote, and `is_running`: whether it still writes.
 
-        NotFound for no such fabric; CheckFailed for a file that is damaged or of another format.
+        Raises NotFound if there is no such fabric, and CheckFailed for a damaged file or one of another format.
         """
         path = self._path(name) / STATE
         try:

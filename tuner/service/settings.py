@@ -64,7 +64,7 @@ class ServerSettings(BaseModel):
 def load_settings(path: str | None, home: Home) -> ServerSettings:
     """Return the settings in the file at `path`, by default in that of `home`, which may be missing.
 
-    InvalidInput for a broken file, and for one that other users may write: it says what is started.
+    Raises InvalidInput for a broken file, and for one that other users may write, because it names what is started.
     """
     file = (home.service / "settings.yaml") if path is None else Path(path)
     if path is None and not file.exists():

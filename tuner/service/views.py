@@ -1,4 +1,4 @@
-"""What a process beside the service works out for a request: pictures, registered versions, importances."""
+"""Answers that are computed in separate processes: pictures, registered versions, importances."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def nodes_view(topology: Topology) -> list[dict[str, Any]]:
 
 
 def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
-    """Return the description of a network, and what is drawn of it: null and the reason where it is too large.
+    """Describe a network, with data for drawing it; null and the reason if it is too large.
 
-    InvalidInput for what is no network, or beyond `limits`.
+    Raises InvalidInput if it is no valid network, or exceeds `limits`.
     """
     topology = built_network(source, limits).topology
     document: dict[str, Any] = {"topology": describe_topology(topology), "unit": topology.bandwidth_unit}
@@ -146,7 +146,7 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
 def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us: float) -> str:
     """Return a simulated run of a schedule for Perfetto; see `schedule_trace`.
 
-    link_gbps: of a link, where the network has no bandwidths
+    link_gbps: rate of a link if the network has no bandwidths
     """
     pricing = Pricing.of({**dict.fromkeys(DEFAULTS), "alpha_us": repr(alpha_us), "link_gbps": repr(link_gbps)}, None)
     priced = traffic_of_content(content, pricing)
@@ -167,7 +167,9 @@ def _sparse(by_step: list[NDArray[np.float64]]) -> list[list[tuple[int, float]]]
 
 
 def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
-    """Return how much each parameter decided; Optuna is imported where this is called, not in the service."""
+    """Return the importance of each parameter. Optuna is imported in the process that calls this, not in the
+    service.
+    """
     from chorale.tuner.search.study import importances  # noqa: PLC0415 - a second to import
 
     return importances(trials)
@@ -176,9 +178,9 @@ def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
 def registered(
     home: Home, topology: Topology, collective: str, size_bytes: int, alias: str, kind: str | None
 ) -> dict[str, Any] | bytes:
-    """Return the facts of the registered version, or with the `kind` "schedule" or "program" that file, verified.
+    """Return the facts of the registered version; with the `kind` "schedule" or "program", that file, verified.
 
-    CheckFailed where nothing is registered, nothing that verifies, or no program but the library's own algorithm.
+    Raises CheckFailed if nothing is registered, nothing verifies, or the answer is the library's own algorithm.
     """
     entry = load_best(MlflowStore(home.mlflow_uri, home.artifacts), topology, collective, size_bytes, alias)
     if kind is not None:

@@ -36,7 +36,7 @@ from chorale.tuner.files.html_template import render_script
 from chorale.tuner.files.read_write import write_file
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
-"""Names the file of the profile where a command does not."""
+"""Names the file of the profile for commands that do not."""
 
 _DURATION = re.compile(r"(\d+)(s|min|h|d)")
 _UNIT_MINUTES = {"s": 1 / 60, "min": 1, "h": 60, "d": 24 * 60}
@@ -84,7 +84,7 @@ TimeLimit = Annotated[str, BeforeValidator(slurm_time), AfterValidator(_is_time)
 
 
 class Container(CampaignSection):
-    """What commands of a job run in: with pyxis a container of srun, with Apptainer `apptainer exec`."""
+    """Container in which the commands of a job run: with pyxis a container of srun, with Apptainer `apptainer exec`."""
 
     kind: Literal["pyxis", "apptainer"] = Field(description="Who starts it.")
     image: Word = Field(description="Image, as its program takes it.")
@@ -93,7 +93,7 @@ class Container(CampaignSection):
 
     @property
     def srun_options(self) -> list[str]:
-        """What srun is told, nothing where it has no part in it."""
+        """Return the options for srun; empty if it does not start the container."""
         if self.kind != "pyxis":
             return []
         mounts = [f"--container-mounts={','.join(_both_sides(mount) for mount in self.mounts)}"] if self.mounts else []
@@ -101,7 +101,7 @@ class Container(CampaignSection):
 
     @property
     def prefix(self) -> list[str]:
-        """What stands before a command, nothing where srun starts the container."""
+        """Return the words before a command; empty if srun starts the container."""
         if self.kind != "apptainer":
             return []
         return ["apptainer", "exec", *(f"--bind={mount}" for mount in self.mounts), *self.options, self.image]
@@ -112,7 +112,7 @@ def _both_sides(mount: str) -> str:
 
 
 class SlurmProfile(CampaignSection):
-    """What jobs of a site say to Slurm. Without a value Slurm's own default holds."""
+    """Options of a site's jobs for Slurm. Missing values leave Slurm's default."""
 
     partition: Word | None = Field(default=None, description="Partition.")
     account: Word | None = Field(default=None, description="Account.")
@@ -154,9 +154,9 @@ class SlurmProfile(CampaignSection):
 
 
 def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
-    """Return the profile in the YAML file at `path`, by default the one that `PROFILE_VARIABLE` names, if any.
+    """Return the profile in the YAML file at `path`, by default the file that `PROFILE_VARIABLE` names, if any.
 
-    changes: values in place of the file's, where they are not None
+    changes: values that replace those of the file unless they are None
     Raises InvalidInput for anything that does not fit.
     """
     path = path or os.environ.get(PROFILE_VARIABLE) or None
@@ -193,7 +193,7 @@ FORGOTTEN = ""
 """Instead of the state of a job that ended so long ago (`MinJobAge`) that Slurm knows it no more."""
 
 CODE_SUFFIX = ".code"
-"""Of the file beside the output of a job in which its script leaves its exit code."""
+"""Suffix of the file next to a job's output in which its script stores its exit code."""
 
 INTERRUPTED = 130
 _MISSING = "run this on a node from which jobs are submitted, or write the script with --slurm-script"
@@ -209,9 +209,9 @@ class SubmittedJob:
 
 
 def submit(script: str, folder: Path, name: str) -> SubmittedJob:
-    """Submit `script`, whose job is called `name` and writes into `folder`; remember it there under its name.
+    """Submit `script` as job `name` that writes into `folder`, and remember it there under its name.
 
-    Unavailable, with sbatch's words, where it is refused.
+    Raises Unavailable, with sbatch's message, if it is refused.
     """
     if shutil.which("sbatch") is None:
         raise Unavailable("a job is submitted with sbatch", "no such command", _MISSING)
@@ -233,7 +233,7 @@ def submit(script: str, folder: Path, name: str) -> SubmittedJob:
 
 
 def submitted(folder: Path, name: str) -> SubmittedJob | None:
-    """Return the latest job called `name`, None where none was submitted from this data folder."""
+    """Return the latest job `name`, None if none was submitted from this data folder."""
     path = _record(folder, name)
     return SubmittedJob(**json.loads(path.read_text())) if path.is_file() else None
 
@@ -243,9 +243,9 @@ def _record(folder: Path, name: str) -> Path:
 
 
 def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
-    """Wait until a job has ended, handing what it says meanwhile to `show`; return its exit code.
+    """Wait until a job has ended, and pass its output to `show` meanwhile; return its exit code.
 
-    A job that is requeued has not ended. 130 for one that was cancelled, 1 for other ends without a code.
+    A job that is requeued has not ended. Returns 130 for a cancelled job, and 1 for other ends without a code.
     """
     shown = 0
     while True:
@@ -263,7 +263,9 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
 
 
 def _state_at_last(job_id: str) -> tuple[str, int]:
-    """Return what `job_state` does, also where Slurm does not answer for a while, as when its controller restarts."""
+    """Like `job_state`, but tolerates that Slurm does not answer for a while, for example when its controller
+    restarts.
+    """
     deadline_s = time.monotonic() + _SILENCE_LIMIT_S
     while True:
         try:
@@ -275,7 +277,7 @@ def _state_at_last(job_id: str) -> tuple[str, int]:
 
 
 def is_unfinished(state: str) -> bool:
-    """Whether a job in this state runs, or will."""
+    """Return whether a job in this state runs or will run."""
     return state in _UNFINISHED
 
 
@@ -286,7 +288,7 @@ def _code_left(job: SubmittedJob) -> int:
 
 
 def job_state(job_id: str) -> tuple[str, int]:
-    """Return state and exit code of a job, of the first task of an array; `FORGOTTEN` where Slurm has forgotten it."""
+    """Return state and exit code of a job (of an array: its first task); `FORGOTTEN` if Slurm has no record of it."""
     try:
         line = slurm_output("scontrol", "--oneliner", "show", "job", job_id)
     except Unavailable as error:
@@ -299,7 +301,7 @@ def job_state(job_id: str) -> tuple[str, int]:
 
 
 def cancel(job: SubmittedJob) -> None:
-    """Cancel a job; what it runs stops in order."""
+    """Cancel a job; its command stops in an orderly way."""
     slurm_output("scancel", job.job_id)
 
 
@@ -310,15 +312,15 @@ def _read(path: str) -> str:
 
 TEMPLATE = Path(__file__).parent / "job.sh.jinja"
 STOP_VARIABLE = "CHORALE_STOP_S"
-"""How many seconds before the end of the job a command stops by itself: sooner than the signal of Slurm."""
+"""Seconds before the end of the job at which a command stops by itself, earlier than Slurm's signal."""
 
 REQUEUE_VARIABLE = "CHORALE_REQUEUES"
-"""Set where a script goes on with a campaign that was stopped."""
+"""Set if a script continues a campaign that was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """What a job asks for; `gpus` of a node, `hosts` where the nodes are named, `ray` whether Ray is to be on them."""
+    """Resources of a job. gpus: per node; hosts: names of the nodes, if given; ray: whether Ray runs on them"""
 
     nodes: int
     tasks_per_node: int
@@ -334,9 +336,9 @@ class JobShape:
 
 
 def job_shape(config: RunnerConfig, topology: Topology, profile: SlurmProfile) -> JobShape:
-    """Return what a job needs in which `config` measures on `topology`; the profile's numbers come first.
+    """Return the resources of a job in which `config` measures on `topology`; the profile's numbers take precedence.
 
-    InvalidInput where the nodes of the profile have no room for the ranks.
+    Raises InvalidInput if the nodes of the profile have no room for the ranks.
     """
     shape = _needed(config, topology)
     nodes = profile.nodes or shape.nodes
@@ -375,9 +377,9 @@ class SlurmJob:
     """A command as a job.
 
     arguments: of `chorale`, without those about Slurm
-    folder:    where it runs; `home` is the data folder, which all nodes must see
-    resumes:   whether it is a campaign, which stops, requeues and goes on
-    tasks:     of an array that work on one campaign together; 1 for no array
+    folder:    working directory; `home` is the data folder, which all nodes must see
+    resumes:   whether it is a campaign that can stop, be requeued and continue
+    tasks:     of an array that work on one campaign together; 1 without an array
     """
 
     name: str
@@ -436,7 +438,7 @@ class SlurmJob:
 
 
 def _in_container(profile: SlurmProfile, command: str) -> str:
-    """Return the command of a shell that runs `command` on the first node, in the container if there is one."""
+    """Return a shell command that runs `command` on the first node, in the container if there is one."""
     container = profile.container
     if container is None or not container.srun_options:
         return _prefix(profile) + command

@@ -1,1 +1,1 @@
-"""What launches say about programs: comparisons with stated errors, and what is worth measuring next. Pure."""
+"""Conclusions from launches: comparisons of programs with stated errors, and what is worth measuring next. Pure."""

@@ -1,16 +1,18 @@
-"""The best program at a size: contenders side by side with the baselines, until a statement holds or a budget ends.
+"""Find the best program at a size: measure contenders side by side with the baselines until a statement holds or a
+budget
+ends.
 
-The statement: with probability 95 % what is to be run is within 2 % of the best of all contenders and baselines; a
-program is named only where it is faster than every baseline, wrongly with probability 1 % at most. Both errors are
-shared by all comparisons that are made, of every contender after every batch (Bonferroni).
+The statement: with probability 95 % the choice is within 2 % of the best of all contenders and baselines. A program is
+chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both errors are shared by all
+comparisons, of every contender after every batch (Bonferroni).
 
-Repetitions of a launch share its mode, so that each launch counts once, with the median of its repetitions. Programs
-are compared within launches: what slows a whole launch, drift too, slows both. The rest varies from launch to launch
-by program, and its variance is that of all programs, drawn towards by the variance of each pair (Smyth, Linear models
-and empirical Bayes methods, 2004, section 3, with a fixed weight).
+Repetitions of a launch share its mode, so each launch counts once, with the median of its repetitions. Programs are
+compared within launches: what slows a whole launch, including drift, slows both. The remaining variance between
+launches is pooled over all programs, and that of each pair is shrunk towards it (Smyth, Linear models and empirical
+Bayes methods, 2004, section 3, with a fixed weight).
 
-Baselines beside every trial are most of what a campaign measures. While they stay as they were, the next control comes
-after twice as many trials; when they move, sooner, and what was measured of them before counts no more.
+Baselines next to every trial would be most of what a campaign measures. While they do not change, the next control
+comes after twice as many trials; when they change, it comes sooner, and earlier measurements of them no longer count.
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ Decision = Literal["program", "library", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class SizeVerdict:
-    """The statement of a size.
+    """The statement for a size.
 
-    decision:     "program" and "library" hold with `confidence`; "undecided" says what is missing
-    name:         of the program to run: proved to be faster than every baseline, None where none is
-    baseline:     the fastest one
-    leader:       the fastest program, proved or not; `speedup_*` are of it over the baseline, with `confidence`
-    behind:       upper bound of how far what is to be run is behind the best that was measured: 0.02 is 2 %
-    launches:     in which it was compared
-    more_launches: how many more deciding would probably take, 0 where it is decided
-    more_seconds: of measuring in these launches
+    decision:     "program" and "library" hold with `confidence`; "undecided" means that data are missing
+    name:         the program to run: proven to be faster than every baseline, None if there is none
+    baseline:     the fastest baseline
+    leader:       the fastest program, proven or not; `speedup_*` is its speed-up over the baseline, with `confidence`
+    behind:       upper bound of how far the choice is behind the best that was measured: 0.02 is 2 %
+    launches:     number of launches in which it was compared
+    more_launches: how many more launches a decision would probably need, 0 if it is decided
+    more_seconds: measuring time of these launches
     outliers:     `program in launch n`
     """
 
@@ -66,30 +68,30 @@ class SizeVerdict:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the launches say how much times vary: one alone does not."""
+        """Return whether the launches show how much times vary; a single one does not."""
         return self.launches > 1
 
 
 Floats = NDArray[np.float64]
 
 MAX_POOLED = 8.0
-"""Degrees of freedom that the variance of all programs has at most beside that of a pair."""
+"""Most degrees of freedom of the pooled variance, relative to that of a pair."""
 
 LEAST_DEVIATION = 5e-4
 """Standard deviation of the logarithm of a time in a launch that no clock is better than."""
 
 OUTLIER_SCALES, OUTLIER_LEAST = 6.0, 0.1
-"""A launch is an outlier of a program where its residual is more than so many robust deviations and so large."""
+"""A launch is an outlier of a program if its residual exceeds this many robust deviations, and this absolute value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Differences:
-    """Of every program from one of them, in logarithms of times: how much slower it is.
+    """Differences of every program from one of them, in logarithms of times: positive means slower.
 
-    mean:      nan where they share no launch
+    mean:      nan if they share no launch
     deviation: standard error of the mean
     freedom:   degrees of freedom of the standard error
-    launches:  that both were in
+    launches:  number of launches with both
     """
 
     mean: Floats
@@ -112,7 +114,7 @@ def _student(error: float, freedom: float) -> float:
 
 @dataclass(slots=True)
 class LaunchTable:
-    """Logarithms of times of `names`, one column for each launch; nan where a program was not in it."""
+    """Logarithms of times of `names`, one column per launch; nan if a program was not in it."""
 
     names: Sequence[str]
     _columns: list[Floats] = field(default_factory=list)
@@ -151,7 +153,9 @@ class LaunchTable:
         return Differences(mean, deviation, freedom, launches)
 
     def pooled(self) -> tuple[float, float]:
-        """Return the variance of a time from launch to launch, beside that of the launch itself, and its freedom."""
+        """Return the variance of a time between launches, without that of the launch itself, and its degrees of
+        freedom.
+        """
         squares, freedom, logarithms = 0.0, 0.0, self.logarithms
         grouped: dict[bytes, list[int]] = {}  # launches with the same programs in them, without gaps
         present = np.isfinite(logarithms)
@@ -180,11 +184,12 @@ class LaunchTable:
 
 @dataclass(frozen=True, slots=True)
 class ContestRules:
-    """tolerance:  by which share of its time a program may be behind the best
+    """tolerance:  share of its time by which a program may be behind the best
     confidence: of that statement
-    false_win:  probability with which a program is named that is not faster than the baselines; half of what is stated,
-                as times from launch to launch need not be normal
-    batches:    launches after which is looked, the last is the most
+    false_win:  probability of choosing a program that is not faster than the baselines; half of the stated value,
+    because
+                times of launches need not be normally distributed
+    batches:    numbers of launches after which to evaluate; the last is the maximum
     """
 
     tolerance: float = 0.02
@@ -196,8 +201,10 @@ class ContestRules:
 class SizeContest:
     """Compares `contenders` and `baselines` at one size, one launch after the other.
 
-    `batch` says what the next launches must have; `add` takes each; when `batch` is empty the `verdict` stands. A
-    contender leaves when it is clearly slower than the leader, a baseline too, but for the fastest: it is the control.
+    `batch` returns the members of the next launches; `add` takes each launch; when `batch` is empty, the `verdict` is
+    final. A contender leaves when it is clearly slower than the leader; so does a baseline, except the fastest, which
+    is
+    the control.
     """
 
     def __init__(
@@ -270,7 +277,7 @@ class SizeContest:
         return max(len(self._names) - 1, 1) * len(self._rules.batches)
 
     def _leader(self) -> int:
-        """Return the contender that is fastest beside those that are still compared."""
+        """Return the fastest contender among those that are still compared."""
         contenders = [index for index in self._active if index >= len(self._baselines)] or list(self._contenders)
         return self._fastest(contenders)
 
@@ -336,10 +343,10 @@ class SizeContest:
 
 
 HOPELESS = 4
-"""A contest ends undecided where deciding would take that many times as many launches as it may have."""
+"""A contest ends undecided if a decision would need this many times the allowed launches."""
 
 MAX_LAUNCHES = 10**6
-"""More launches than that are said to be that many: programs that are equal are never told apart."""
+"""Estimates above this are reported as this number: equal programs can never be distinguished."""
 
 
 def _needed(apart: Differences, error: float, room: Floats) -> Floats:
@@ -371,7 +378,7 @@ FEW = 8
 
 
 class Controls:
-    """The baselines of a launch, as they were measured beside some of its trials."""
+    """The baselines of a launch, as measured together with some of its trials."""
 
     def __init__(self, interval: int = 1) -> None:
         self._pools: dict[str, list[Times]] = {}
@@ -381,7 +388,7 @@ class Controls:
         self._within: list[float] = []
 
     def is_due(self, trials: int) -> bool:
-        """Whether the baselines are measured beside the trial that comes after `trials` others."""
+        """Return whether the baselines are measured together with the trial that follows `trials` others."""
         return not self._pools or trials >= self._next
 
     @property
@@ -402,7 +409,7 @@ class Controls:
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
     def add(self, measured: BaselineTimes, trials: int) -> None:
-        """Take a control that was measured beside the trial after `trials` others."""
+        """Add a control that was measured together with the trial that follows `trials` others."""
         differences = [
             _middle(new) - _middle(old)
             for name, sizes in measured.items()
@@ -425,7 +432,7 @@ class Controls:
             self._pools[name] = [(*old, *new) for old, new in zip(before, sizes, strict=True)] if before else [*sizes]
 
     def _has_moved(self, changes: Floats) -> bool:
-        """Whether the median of the changes at all sizes is more than their scatter explains."""
+        """Return whether the median of the changes at all sizes is larger than their scatter explains."""
         middle = float(np.median(changes))
         scatter = 1.4826 * float(np.median(np.abs(changes - middle)))
         scatter = max(scatter, self.deviation if len(changes) < FEW else 0.0)
@@ -438,9 +445,10 @@ FIRST_CONTROL = 2
 
 
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
-    """Return which of `gains` (logarithms of speed-ups at one size, nan where there is none) may be the best.
+    """Return the indices of `gains` (logarithms of speed-ups at one size, nan if missing) that may be the best.
 
-    The best first; those further behind than noise of `deviation` in both of two times explains are left out.
+    The best come first; those that are further behind than noise of `deviation` in both of two times explains are left
+    out.
     """
     order = [int(index) for index in np.argsort(-np.where(np.isfinite(gains), gains, -np.inf), kind="stable")]
     order = [index for index in order if np.isfinite(gains[index])]
@@ -461,6 +469,6 @@ RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 
 
 def _middle(times: Sequence[float]) -> float:
-    """Return the logarithm of the median time of a launch, nan where no time is usable."""
+    """Return the logarithm of the median time of a launch, nan if no time is usable."""
     usable = [time for time in times if np.isfinite(time) and time > 0]
     return float(np.log(np.median(usable))) if usable else float("nan")

@@ -17,7 +17,7 @@ from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass
 
 @dataclass(frozen=True, slots=True)
 class StoredProgram:
-    """A program by the ids of its files in the store, and what it was made of."""
+    """A program by the ids of its files in the store, and its origin."""
 
     candidate: Candidate
     schedule_id: str
@@ -30,7 +30,7 @@ class BestProgram:
 
     trial:    the best trial of the class
     sizes:    measurements of what is to be run
-    baseline: the baseline to run, as nothing beats it; None for the program of `trial`
+    baseline: the baseline to run if nothing beats it; None for the program of `trial`
     stored:   the program to run; None for an algorithm of the library, and for a baseline that is not built yet
     """
 
@@ -59,8 +59,8 @@ class BestProgram:
 def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[BestProgram]:
     """Return the best program of each size class, by speed-up within it. Empty if there are no trials.
 
-    As in the tuning table, a program must be clearly faster than every baseline; else it is the fastest baseline,
-    unless programs are to serve `always`.
+    As in the tuning table, a program must be clearly faster than every baseline; otherwise it is the fastest baseline,
+    unless `always` requires programs.
     """
     sizes = [size.size_bytes for size in ranked[0].sizes] if ranked else []
     return [
@@ -118,10 +118,10 @@ PROMOTED, NOT_PROMOTED = "promoted", "kept out"
 
 @dataclass(frozen=True, slots=True)
 class PromotionVerdict:
-    """Whether a program may take the alias, and why.
+    """Whether a program may have the alias, and why.
 
-    against: number of the version that held the alias when this was decided, None if none did
-    ratio:   interval of its time over that version's, repetition by repetition, where both were measured
+    against: number of the version that had the alias at the decision, None if none did
+    ratio:   interval of its time relative to that version's, repetition by repetition, if both were measured
     """
 
     promoted: bool

@@ -14,7 +14,7 @@ from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, ac
 from chorale.synth.errors import Unavailable
 
 PATIENCE_S = 120.0
-"""For another process that makes the database, at ten times the load of a usual machine."""
+"""How long to wait for another process that creates the database: enough at ten times the usual load."""
 
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
@@ -55,7 +55,7 @@ def create_database(uri: str) -> None:
 
 
 def _is_there(file: Path) -> bool:
-    """Whether the file is more than an empty one, which was made when its user was to be the only one to read it."""
+    """Return whether the file has content. An empty file is created first so that only its user can read it."""
     return file.exists() and (not file.is_file() or file.stat().st_size > 0)
 
 

@@ -42,9 +42,9 @@ def password_file(home: Home) -> Path:
 
 
 def serve_pages(home: Home, host: str, port: int) -> None:
-    """Serve the pages on `host` until SIGINT or SIGTERM, without another process. Unavailable if it cannot listen.
+    """Serve the pages on `host` until SIGINT or SIGTERM, in this process. Raises Unavailable if it cannot listen.
 
-    What is secret in the address of the store stays in this process.
+    Secrets in the address of the store stay in this process.
     """
     password = read_secret(password_file(home))
     application = PasswordGate(_mlflow_application(home), USER, password)

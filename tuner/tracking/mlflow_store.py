@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A value of a metric; `step` is what MLflow draws it over, such as the size in bytes; `when_ms` 0: as the rest."""
+    """A value of a metric; `step` is MLflow's x axis, such as the size in bytes; `when_ms` 0: same time as the
+    others.
+    """
 
     name: str
     value: float
@@ -53,14 +55,14 @@ class ModelVersion:
 
 
 _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""Codes with which MLflow says that there is no such model, and no such alias of it."""
+"""MLflow's error codes for a missing model and a missing alias."""
 
 
 Answer = TypeVar("Answer")
 
 
 def if_there(ask: Callable[[], Answer]) -> Answer | None:
-    """Return what `ask` returns, None where MLflow has no such thing: asking for one is faster than searching."""
+    """Return the result of `ask`, None if MLflow has no such thing. Asking for it is faster than searching."""
     try:
         return ask()
     except Exception as error:
@@ -73,7 +75,7 @@ _USER_VARIABLE, _PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKIN
 
 
 def without_credentials(uri: str) -> str:
-    """Return `uri`; the user and password of a server go to where MLflow looks for them and never prints them."""
+    """Return `uri` without user and password; those are given to MLflow in the way in which it never prints them."""
     if not uri.startswith(("http://", "https://")):
         return uri
     bare, user, password = split_credentials(uri)
@@ -107,9 +109,10 @@ class MlflowStore:
     """A tracking store and model registry at `uri`.
 
     `artifacts` is where files go if `uri` is a database; a server has its own store. Every method raises Unavailable if
-    the store does not answer or refuses. `uri` is the address as people may see it; one that was stored without its
-    password is completed from MLFLOW_TRACKING_URI. One per process, since MLflow's address is global; one thread at a
-    time.
+    the
+    store does not answer or refuses. `uri` is the address that people may see; if it was stored without its password,
+    it is
+    completed from MLFLOW_TRACKING_URI. One per process, since MLflow's address is global, and for one thread at a time.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
@@ -121,7 +124,7 @@ class MlflowStore:
             self._client.search_experiments(max_results=1)
 
     def experiment(self, name: str) -> str:
-        """Return the id of the experiment called `name`, created or restored where needed."""
+        """Return the id of the experiment `name`; create or restore it if necessary."""
         with self._translated_errors():
             if not self._is_server:
                 self._artifacts.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -136,7 +139,7 @@ class MlflowStore:
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
         """Return the runs whose tag `tag` is `value`, by their tag `key`.
 
-        Runs with the same key come from requests whose answer was lost: one of them is kept, the others are deleted.
+        Runs with equal keys come from requests whose answer was lost: one of them is kept, the others are deleted.
         """
         runs: dict[str, RunState] = {}
         token: str | None = None
@@ -213,7 +216,7 @@ class MlflowStore:
         run_id: str,
         files: Mapping[str, bytes],
     ) -> ModelVersion:
-        """Add a version with `files` to the registered model `name`, created where needed."""
+        """Add a version with `files` to the registered model `name`; create the model if necessary."""
         with self._translated_errors(), _as_folder(files) as folder:
             if if_there(lambda: self._client.get_registered_model(name)) is None:
                 self._client.create_registered_model(name, dict(model_tags))
@@ -262,7 +265,7 @@ class MlflowStore:
         return [_version(entry) for entry in sorted(entries, key=lambda entry: -int(entry.version))]
 
     def aliased(self, name: str, alias: str) -> ModelVersion | None:
-        """Return the version that `alias` of the model `name` points to, if there is one."""
+        """Return the version to which `alias` of the model `name` points, if there is one."""
         with self._translated_errors():
             found = if_there(lambda: self._client.get_model_version_by_alias(name, alias))
             return None if found is None else _version(found)
@@ -295,7 +298,7 @@ class MlflowStore:
 
 
 def load_mlflow() -> ModuleType:
-    """Import MLflow with our settings. It takes a second, so it happens only where it is needed."""
+    """Import MLflow with our settings. This takes a second, so it is done only if necessary."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     import mlflow  # noqa: PLC0415
@@ -309,9 +312,10 @@ def load_mlflow() -> ModuleType:
 
 
 def _spare_the_disk(connection: object, _record: object) -> None:
-    """Let SQLite write ahead and sync seldom: a trial is some eight transactions, each of which would be a sync.
+    """Make SQLite use a write-ahead log and few syncs: a trial has some eight transactions, each of which would be a
+    sync.
 
-    A power cut may then cost the latest runs, never the database; --resume uploads them again from the journal.
+    A power failure may then cost the latest runs, never the database; --resume uploads them again from the journal.
     """
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA journal_mode=WAL")

@@ -1,8 +1,8 @@
 """The registry: the best program per network, collective and size class, verified before and after it is stored.
 
 A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and carries the full topology id. Each version holds
-`schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. Where nothing beats
-an algorithm of the library, the version is that algorithm: a manifest without files.
+`schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. If nothing beats an
+algorithm of the library, the version is that algorithm: a manifest without files.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def register(
 
 
 def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str, str]:
-    """Return the tags that tell versions apart, see `is_same`. CheckFailed for a baseline that could not be built."""
+    """Return the tags that distinguish versions, see `is_same`. Raises CheckFailed for a baseline that could not be
+    built.
+    """
     runner = {RUNNER: campaign.runner.kind}
     if winner.library is not None:
         return runner | {LIBRARY_ALGORITHM: winner.library}
@@ -118,7 +120,7 @@ def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str
 
 
 def lineage(store: Store, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where a registered version comes from: its launch, the trials it was chosen from, code, certificate.
+    """Return the origin of a registered version: its launch, the trials from which it was chosen, code, certificate.
 
     The data of the trials are the runs with these ids in their tag `chorale.trial_id`.
     """
@@ -134,15 +136,18 @@ def lineage(store: Store, certificate: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether two versions are, by their tags, the same program with the same buffers, or the same algorithm of the
+    """Return whether the tags of two versions describe the same program with the same buffers, or the same algorithm of
+    the
     library, measured by the same kind of runner.
     """
     return all(registered.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
 
 
 def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> VerifiedSchedule | None:
-    """Verify the files of a version: a program, and the schedule that it was made of, which is returned, if there is
-    one. CheckFailed unless both are sound and unchanged."""
+    """Verify the files of a version: a program and, if there is one, its schedule, which is returned. Raises
+    CheckFailed
+    unless both are correct and unchanged.
+    """
     has_schedule = bool(manifest["schedule_id"])
     for name in (SCHEDULE_FILE, PROGRAM_FILE) if has_schedule else (PROGRAM_FILE,):
         if name not in files or digest(files[name]) != manifest["sha256"][name]:
@@ -167,9 +172,9 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
 
 
 def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
-    """Return the name of the registered model for a class: of the one that there is, else one that people can read.
+    """Return the name of the registered model for a class: the existing one, else a readable new one.
 
-    What differs between models comes early: lists show the beginning of names only.
+    Differences between models come early, because lists show only the beginning of names.
     """
     names = mlflow.models(_class_tags(collective, topology, size_class))
     present = sorted(name for name in names if name.startswith(f"{model}."))
@@ -267,7 +272,7 @@ class RegistryEntry:
 
     @property
     def program(self) -> RegisteredProgram:
-        """The program to run; CheckFailed where an algorithm of the library is faster than any program."""
+        """Return the program to run. Raises CheckFailed if an algorithm of the library is faster than any program."""
         if self.registered is None:
             rule = "the answer must be a program to have files"
             raise CheckFailed(rule, f"the library's own {self.library}", "let the library run its own algorithm there")
@@ -277,7 +282,7 @@ class RegistryEntry:
 def load_best(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str = "champion"
 ) -> RegistryEntry:
-    """Return the entry of the size class of `size_bytes`, or else of the nearest class.
+    """Return the entry of the size class of `size_bytes`, otherwise of the nearest class.
 
     Raises CheckFailed if there is none for that network and collective, or if it does not verify.
     """
@@ -303,7 +308,8 @@ def load_best(
 def find_champion(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str
 ) -> tuple[ModelVersion, SizeClass]:
-    """Return the version behind `alias` for the size class of `size_bytes`, or else for the nearest class that has one.
+    """Return the version behind `alias` for the size class of `size_bytes`, otherwise for the nearest class that has
+    one.
 
     Raises CheckFailed if there is none for that network and collective.
     """
@@ -334,10 +340,10 @@ MAX_CLASS_DISTANCE = 1  # powers of two between size classes that still are simi
 
 
 def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
-    """Return the parameters of champions for the same collective on similar networks, the nearest in size first.
+    """Return the parameters of champions for the same collective on similar networks, the most similar in size first.
 
-    Similar are networks of the same `family` and the same degree, and size classes at most `MAX_CLASS_DISTANCE`
-    apart from one of the campaign's. They are starting points only: nothing about them is trusted.
+    Networks are similar if they have the same `family` and degree; size classes may differ by at most
+    `MAX_CLASS_DISTANCE` from one of the campaign's. The results are only starting points and are not trusted.
     """
     classes = {SizeClass.of(size) for size in campaign.sizes}
     similar: list[tuple[int, int, str]] = []

@@ -123,14 +123,14 @@ def description(campaign: Campaign, launch: Launch) -> str:
 
 
 NOTICE_S = 10.0
-"""Longest silence about what is waited for."""
+"""Longest time of waiting without a message to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow has of a launch at its end; `problem` says in one line why it does not have everything.
+    """What MLflow has of a launch at its end; `problem` tells in one line why it does not have everything.
 
-    `seconds` is how long uploading trials took this process.
+    `seconds` is the time that this process spent uploading trials.
     """
 
     experiment_id: str | None = None
@@ -154,13 +154,15 @@ Reply = TypeVar("Reply")
 
 
 class Tracker:
-    """Tells MLflow about a launch from a thread of its own, so that measuring never waits for it.
+    """Logs a launch to MLflow from a background thread, so that measurements never wait for the server.
 
-    MLflow decides nothing. After an error there is a pause, which doubles while MLflow stays unreachable; the next
-    finished trial after it, or `finish`, uploads everything that is missing. What is missing is found out from MLflow
-    itself, by the ids of trials, so that neither a lost answer nor a crash creates a run twice.
+    MLflow decides nothing. After an error there is a pause, which doubles while MLflow stays unreachable. The next
+    finished
+    trial after it, or `finish`, uploads everything that is missing. What is missing is determined from MLflow itself,
+    by
+    the ids of trials, so that neither a lost answer nor a crash creates a run twice.
 
-    objects: classes that stand in for the campaign's sampler or pruner; tags of the launch's run
+    objects: classes that replace the campaign's sampler or pruner; tags of the launch's run
     """
 
     def __init__(
@@ -193,9 +195,10 @@ class Tracker:
         self._shown_trials = 0
 
     def start(self) -> Future[None]:
-        """Connect and open the parent run, in the background; the future is done when that has been tried.
+        """Start connecting to MLflow in the background. The future completes when the attempt has ended, successful or
+        not.
 
-        MLflow is imported now, which takes a second; whatever else is asked of a tracker starts it where nobody has.
+        This imports MLflow, which takes a second. Other methods start the tracker if nobody has.
         """
         if self._opening is None:
             load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
@@ -203,12 +206,14 @@ class Tracker:
         return self._opening
 
     def await_opening(self, patience_s: float) -> None:
-        """Wait for `patience_s` until it has been tried to connect, as two threads must not make tables at once."""
+        """Wait up to `patience_s` for the attempt to connect, since two threads must not create tables at the same
+        time.
+        """
         wait([self.start()], patience_s)
 
     @property
     def is_empty(self) -> bool:
-        """Whether MLflow's database is a file that does not exist yet, so that nothing is registered there."""
+        """Return whether MLflow's database is a file that does not exist yet, so that nothing is registered there."""
         file = database_file(self._uri)
         return file is not None and not file.exists()
 
@@ -232,7 +237,7 @@ class Tracker:
     ) -> TrackingResult:
         """Upload what is missing and close the parent run; give up after about `patience_s` without any progress.
 
-        If MLflow cannot be reached, `try_again`, which may wait, says whether to try once more.
+        If MLflow cannot be reached, `try_again`, which may wait, decides whether to try once more.
         """
         self.start()
         self._finish_once(trials, final, status, patience_s)
@@ -362,9 +367,9 @@ class Tracker:
         self._seconds += self._clock() - began_s
 
     def _upload_missing(self, trials: Sequence[TrialRecord], course_step: int, opens: bool) -> None:
-        """Upload the trials that MLflow does not have, as far as is known, or as it says where it `opens` again.
+        """Upload the trials that MLflow does not have, as far as is known; if it `opens` again, MLflow is asked.
 
-        The parent run is told of the best so far, once there are `course_step` more trials.
+        The parent run gets the best result so far after every `course_step` trials.
         """
         if opens or not self._parent_run_id:
             self._open()

@@ -38,7 +38,7 @@ Write = Callable[[int, bytes | memoryview], int]
 
 TORN_SUFFIX = ".torn"
 RECOVERY_S = 6.0
-"""How long a disk that takes nothing may need to recover before a launch ends."""
+"""Time for a disk that takes no data to recover before a launch ends."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _POLL_S = 0.05
@@ -55,11 +55,12 @@ class JournalLost(Unavailable):
 class Journal:
     """Lines in a file, each on disk (fsync) when `append` returns.
 
-    A line is either there as a whole or not at all: after a failed write the file is cut back to what it was,
-    and opening moves the torn end that a crash left behind to a file beside it (`.torn`), never losing it.
-    One writer only: the file itself is locked for as long as it is open, and as locks do not hold everywhere (other
-    copies, file servers), every `append` requires that the file is the one that this object opened and ends as it
-    left it. Threads may share it.
+    A line is written completely or not at all: after a failed write the file is truncated to its former length, and
+    opening
+    moves an incomplete last line, left by a crash, to a file next to it (`.torn`) without losing it. There is only one
+    writer: the file is locked as long as it is open. Because locks do not work everywhere (copies, file servers), every
+    `append` also checks that the file is the one that this object opened and that its end has not changed. Threads may
+    share it.
     """
 
     def __init__(self, path: Path, write: Write = os.write, patience_s: float = 0.0) -> None:
@@ -133,7 +134,9 @@ class Journal:
 
 
 def read_journal(path: Path) -> bytes:
-    """Return what is in the journal at `path`. InvalidInput if it is no regular file, unreadable or too large."""
+    """Return the content of the journal at `path`. Raises InvalidInput for a file that is not regular, unreadable or
+    too large.
+    """
     descriptor = _open_regular(path, os.O_RDONLY)
     with open(descriptor, "rb") as stream:
         content = stream.read(MAX_JOURNAL_BYTES + 1)
@@ -216,7 +219,7 @@ class Launch:
 
 
 _ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
-"""Conditions that are recorded for every runner, and their values where it has no such option."""
+"""Conditions that are recorded for every runner, and their values for runners without such an option."""
 
 _ONCE_SHARED = (*_ALWAYS_STATED, "where", "msccl")
 """Options that campaigns of earlier versions had for every runner."""
@@ -244,9 +247,9 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
 
 
 def stored_campaign(launch: Launch) -> dict[str, Any]:
-    """Return the campaign of a launch in the form that this version reads.
+    """Return the campaign of a launch in the form of this version.
 
-    Earlier versions wrote the options of every runner for any runner; those of other runners meant nothing.
+    Earlier versions wrote the options of every runner for any runner; those of other runners had no meaning.
     """
     return {**launch.campaign, "runner": _without_others(launch.campaign["runner"])}
 
@@ -289,7 +292,7 @@ _CHECKSUM_KEY = b'"crc32":'
 
 @dataclass(frozen=True, slots=True)
 class WriterChange:
-    """From here on the process `writer` writes, which opened the launch again; what wrote before must have ended."""
+    """From here on, the process `writer`, which reopened the launch, writes; the previous one must have ended."""
 
     writer: str
     state: Literal["writer"] = "writer"
@@ -312,7 +315,7 @@ class DamagedLine:
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """What the lines of a journal say. `launch` is None where the first line is damaged."""
+    """Content of a journal. `launch` is None if the first line is damaged."""
 
     launch: Launch | None
     records: tuple[TrialRecord, ...]

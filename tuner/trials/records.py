@@ -26,12 +26,12 @@ Environment = dict[str, str | int | float | None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One point of the search space. None: the method, or the runtime, chooses.
+    """One point of the search space. None leaves the value to the method or the runtime.
 
-    depth:        parts that every transfer is cut into, one after the other, so that trees are pipelines
-    buffer_bytes: of the buffer of each connection
-    reads, block_group, pipeline_bytes: how plans move what is sent, see `chorale.synth.programs.plans.options`
-    ctas, chunk_bytes, threads, cta_policy: of the library's own algorithms, see `LibrarySettings`
+    depth:        number of parts into which every transfer is cut, so that trees are pipelined
+    buffer_bytes: size of each connection's buffer
+    reads, block_group, pipeline_bytes: how plans move data, see `chorale.synth.programs.plans.options`
+    ctas, chunk_bytes, threads, cta_policy: for the library's own algorithms, see `LibrarySettings`
     """
 
     method: str
@@ -52,7 +52,7 @@ class Candidate:
 
     @property
     def settings(self) -> LibrarySettings | None:
-        """What it sets of the library, None where it is none of its algorithms."""
+        """Return the settings for the library, None if the candidate is none of its algorithms."""
         if not is_library_method(self.method):
             return None
         algorithm = self.method.removeprefix(PREFIX)
@@ -68,7 +68,9 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """The parameters that ids are made of: those of plans and libraries only where they are not the default."""
+        """Return the parameters from which ids are made; those of plans and libraries only if they are not the
+        default.
+        """
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
 
@@ -105,9 +107,11 @@ def run_key(program_id: str, candidate: Candidate) -> str:
 class SizeResult:
     """Seconds of each repetition at one size, of the candidate and of each baseline.
 
-    `size_bytes` is what the campaign asked for, `measured_bytes` the size rounded up to whole elements; `weight` is how
-    much the size counts in means over sizes. `beside` tells whether the baselines ran interleaved with the candidate,
-    so that the n-th times belong together, or are those of earlier runs of the launch.
+    `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
+    weight
+    of the size in means over sizes. `beside` tells whether the baselines ran interleaved with the candidate, so that
+    the
+    n-th times belong together, or come from earlier runs of the launch.
     """
 
     size_bytes: int
@@ -128,7 +132,7 @@ class SizeResult:
 
     @property
     def speedup(self) -> float:
-        """How many times faster than the fastest baseline."""
+        """Return how many times faster than the fastest baseline it is."""
         return self.baseline_median_s / self.median_s
 
     @property
@@ -159,7 +163,7 @@ class CompleteTrial(_Trial):
     """A measured candidate.
 
     same_program_as:  trial with the same program, whose measurement this one shares
-    channels, blocks: channels of the program, and thread blocks of the rank that has most
+    channels, blocks: channels of the program, and most thread blocks of a rank
     """
 
     schedule_id: str
@@ -228,7 +232,7 @@ MAX_FINALISTS = 6
 class FinalComparison:
     """Results of the finalists by trial id, in the order of the sizes; `trials` counts the trials before it.
 
-    verdicts: what the comparison says at each size; none where one program is to serve all, and in earlier versions
+    verdicts: conclusion at each size; empty if one program has to serve all, and in earlier versions
     """
 
     results: Mapping[str, tuple[SizeResult, ...]]
@@ -239,9 +243,9 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results that it is ranked by: those of the final comparison if there was one, and what it says.
+    """A trial with the results that rank it: those of the final comparison if there was one.
 
-    verdicts: of the comparison at each size, the same for all trials; none without
+    verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
     """
 
     trial: CompleteTrial
@@ -289,11 +293,11 @@ def size_results(
     weights: Mapping[int, float],
     earlier: BaselineTimes,
 ) -> tuple[SizeResult, ...]:
-    """Return the results of the program called `name` with those of the baselines.
+    """Return the results of the program `name`, with those of the baselines.
 
     references: the name of every baseline in the measurement -> its name in records
-    weights:    of sizes in bytes that do not weigh 1
-    earlier:    times of the baselines in earlier measurements, which count if there are none in this
+    weights:    of sizes in bytes whose weight is not 1
+    earlier:    times of the baselines in earlier measurements, used if this one has none
     """
     beside = baseline_times(measurement, references)
     baselines = beside or earlier
@@ -311,7 +315,7 @@ def size_results(
 
 
 def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
-    """Return the seconds of the baselines in `measurement` by their names in records, empty where it has none."""
+    """Return the seconds of the baselines in `measurement` by their names in records; empty if it has none."""
     return {
         references[name]: tuple(size.times_s for size in sizes)
         for name, sizes in measurement.results.items()

@@ -73,9 +73,9 @@ class _Unsaved:
 class Store:
     """One launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
 
-    One process at a time (a lock on the folder). What cannot be written (full disk) is kept in memory, in
-    order, and tried again with every later write and in `recover`; nothing is dropped. Callers stop measuring
-    when it `is_stuck`.
+    Only one process may use it (a lock on the folder). What cannot be written (full disk) is kept in memory, in order,
+    and
+    retried with every later write and in `recover`; nothing is dropped. Callers stop measuring when it `is_stuck`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Store:
             raise
 
     def _opened(self, launch: journals.Launch | None) -> journals.Launch:
-        """Begin the journal with `launch`; without it, take in what is there and write that we go on with it."""
+        """Start a new journal for `launch`, or, if it is None, resume the existing one."""
         if launch is not None:
             # Write the first line, and a copy of it beside the journal, from which it can be repaired
             line = journals.launch_line(launch)
@@ -169,12 +169,12 @@ class Store:
         return self.folder / "programs" / f"{program_id}.xml"
 
     def trace_path(self, trial_id: str) -> Path:
-        """Path of what each step of a finalist took, for Perfetto; there is none where the runner cannot tell."""
+        """Return the path of a finalist's step times, for Perfetto; the file is missing if the runner cannot trace."""
         return self.folder / "traces" / f"{trial_id}.json"
 
     @property
     def is_stuck(self) -> bool:
-        """Whether so many trials wait for the disk that no more should be measured."""
+        """Return whether so many trials wait for the disk that no more should be measured."""
         return self._unsaved_trials >= MAX_UNSAVED
 
     @property
@@ -197,10 +197,11 @@ class Store:
         return True
 
     def settle(self, patience_s: float = journals.RECOVERY_S, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Write what still waits, trying again for about `patience_s`.
+        """Write what is still waiting; retry for about `patience_s`.
 
-        If the disk does not recover, everything goes to a folder in the system's temporary folder, or at last the
-        trials to the log, and Unavailable says where.
+        If the disk does not recover, everything goes to a folder in the system's temporary folder, or as a last resort
+        the
+        trials go to the log. Raises Unavailable with the location.
         """
         if not self.recover(patience_s, sleep):
             rescue = _rescue(self._pending, self.folder)
@@ -246,7 +247,7 @@ class Store:
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether the launch in `folder` has its first line: a crash may come between making the folder and writing it."""
+    """Return whether the journal in `folder` has its first line: a crash may happen between creating and writing it."""
     journal = folder / JOURNAL
     return os.path.lexists(journal) and b"\n" in journals.read_journal(journal)
 
@@ -330,9 +331,11 @@ def open_store(
 ) -> Store:
     """Return the store of a new launch, or with `resume` of the newest one if there is any.
 
-    With a `launch_id` the launch with this id is resumed, or begun if there is none, so that a restart after a crash
-    need not know how far it came; its former process gets `patience_s` to end. A resumed launch must have the same
-    conditions; its budget, search space and sampler may differ.
+    With a `launch_id` the launch with this id is resumed, or started if there is none, so that a restart after a crash
+    need
+    not know how far it came; its former process gets `patience_s` to end. A resumed launch must have the same
+    conditions;
+    its budget, search space and sampler may differ.
     """
     folders = journals.launch_folders(home, campaign.name)
     begun = [folder for folder in folders if is_begun(folder)] if resume or launch_id is not None else []
@@ -365,8 +368,8 @@ def open_store(
 def campaign_rows(home: Home) -> list[dict[str, Any]]:
     """Return name, network, launches, trials and state of each campaign, by name.
 
-    state: of the newest launch: `ended` with a final comparison, else `unfinished`; `damaged` where its journal cannot
-    be read
+    state: of the newest launch: `ended` with a final comparison, else `unfinished`; `damaged` if its journal is
+    unreadable
     """
     rows: list[dict[str, Any]] = []
     for name in sorted(path.name for path in home.campaigns.glob("*") if path.is_dir()):

@@ -1,6 +1,6 @@
-"""The tuning table of a launch: what to run at which size, the baseline where nothing beats it, also as program files.
+"""The tuning table of a launch: what to run at which size (the baseline if nothing beats it), also as program files.
 
-Size classes are powers of two of the vector's bytes. Where ranks compute beside the collective, regressions are trials
+Size classes are powers of two of the vector's bytes. If ranks compute during the collective, regressions are trials
 that are slower end to end than a baseline.
 """
 
@@ -44,7 +44,7 @@ class SizeClass:
         return (2 << self.exponent) - 1
 
     def distance(self, other: SizeClass) -> int:
-        """Return how many powers of two lie between."""
+        """Return the number of powers of two between the two classes."""
         return abs(self.exponent - other.exponent)
 
     def __str__(self) -> str:
@@ -57,10 +57,10 @@ MIN_SPEEDUP = 1.02
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What to run at a size: the program of `trial`, or if that is None the baseline called `baseline`.
+    """What to run at a size: the program of `trial`, or if that is None the baseline `baseline`.
 
-    result:  the measurements of the trial, or of the one that came closest to the baseline
-    verdict: how sure that is, None where nothing was compared at the end
+    result:  measurements of the trial, or of the trial that came closest to the baseline
+    verdict: conclusion of the final comparison, None without one
     """
 
     size_bytes: int
@@ -71,12 +71,12 @@ class TableEntry:
 
     @property
     def time_s(self) -> float:
-        """Median time of what is to be run."""
+        """Return the median time of what is to be run."""
         return self.result.baseline_median_s if self.trial is None else self.result.median_s
 
     @property
     def speedup(self) -> float:
-        """Over the fastest baseline of the same run; 1 where that is to be run."""
+        """Return the speed-up over the fastest baseline of the same run; 1 if that baseline is to be run."""
         if self.trial is None:
             return 1.0
         return self.result.speedup if self.verdict is None else self.verdict.speedup
@@ -86,7 +86,7 @@ class TableEntry:
 class TableRange:
     """Sizes from `first_bytes` to `last_bytes`, both included (None: unbounded), at which `entry` is run.
 
-    Between two measured sizes with different entries that of the smaller one is used.
+    Between two measured sizes with different entries, that of the smaller one is used.
     """
 
     first_bytes: int
@@ -95,10 +95,10 @@ class TableRange:
 
 
 def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = False) -> list[TableEntry]:
-    """Return the entry of each size, in the order of the sizes; none without trials.
+    """Return the entry of each size, in the order of the sizes; empty without trials.
 
-    together: whether one trial, the best by geometric mean, is to serve all sizes where it beats the baselines.
-    always:   whether programs are to serve where baselines are faster too.
+    together: whether one trial, the best by geometric mean, serves all sizes where it beats the baselines
+    always:   whether programs serve even if baselines are faster
     """
     if not ranked:
         return []
@@ -129,7 +129,7 @@ def fastest_baseline(result: SizeResult) -> str:
 
 
 def _decided_entry(ranked: Sequence[RankedTrial], index: int) -> TableEntry:
-    """Return what the final comparison says: a program only where it is proved to be faster than the baselines."""
+    """Return the conclusion of the final comparison: a program only if it is proven to be faster than the baselines."""
     verdict = ranked[0].verdicts[index]
     by_name = {item.trial.trial_id: item for item in ranked}
     shown = by_name.get(verdict.name or verdict.leader) or ranked[0]
@@ -185,9 +185,9 @@ def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A trial that takes longer at a size, end to end, than the fastest baseline beside it.
+    """A trial that takes longer end to end, at a size, than the fastest baseline of the same run.
 
-    ratio: its time over the baseline's, repetition by repetition
+    ratio: its time relative to the baseline's, repetition by repetition
     """
 
     trial: CompleteTrial
@@ -203,17 +203,17 @@ class Regression:
 
     @property
     def confidence_text(self) -> str:
-        """Whether the whole interval of the ratio lies above 1, or only the median."""
+        """Return whether the whole interval of the ratio is above 1, or only the median."""
         return "clearly slower" if self.ratio.low > 1 else "slower in the median"
 
 
 def regressions(
     campaign: Mapping[str, Any], trials: Sequence[TrialRecord], ranked: Sequence[RankedTrial]
 ) -> list[Regression]:
-    """Return the regressions of a launch of the document `campaign`, by size and then the slowest first.
+    """Return the regressions of a launch of the document `campaign`, by size, the slowest first.
 
-    Empty without computation beside the collective. Results of the final comparison replace those of the trials.
-    Each program is listed once.
+    Empty unless ranks compute during the collective. Results of the final comparison replace those of the trials. Each
+    program is listed once.
     """
     if not campaign["overlap"]["products"]:
         return []
@@ -229,5 +229,5 @@ def regressions(
 
 
 def is_slower(result: SizeResult) -> bool:
-    """Whether the median is above that of the fastest baseline of the same run."""
+    """Return whether the median is above that of the fastest baseline of the same run."""
     return result.speedup < 1

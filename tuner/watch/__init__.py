@@ -1,1 +1,1 @@
-"""Keeps a fabric tuned: tells when links change, plans for what is left, compares and publishes new tables."""
+"""Keep a fabric tuned: detect changed links, plan for what is left, compare and publish new tables."""

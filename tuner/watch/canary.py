@@ -39,7 +39,7 @@ class CallTimes:
     squares: float = 0.0
 
     def since(self, before: CallTimes) -> CallTimes:
-        """Return the calls after `before`; all of them where the job began anew."""
+        """Return the calls after `before`; all of them if the job has restarted."""
         if before.calls > self.calls:
             return self
         return CallTimes(self.calls - before.calls, self.seconds - before.seconds, self.squares - before.squares)
@@ -53,7 +53,7 @@ class CallTimes:
 
     @property
     def variance_of_mean(self) -> float:
-        """Of the mean; infinite for less than two calls."""
+        """Return the variance of the mean; infinite for fewer than two calls."""
         if self.calls < 2:
             return math.inf
         return max(self.squares - self.calls * self.mean_s**2, 0.0) / (self.calls - 1) / self.calls
@@ -86,10 +86,10 @@ def read_jobs(paths: Sequence[Path]) -> Snapshot:
 
 
 def slowdowns(changed: Snapshot, published: Snapshot, now: Snapshot) -> list[Slowdown]:
-    """Return where jobs run a program since the publication beyond doubt slower than another before it.
+    """Return where jobs run a program since the publication that is clearly slower than the one before it.
 
-    changed, published, now: what jobs had said when the fabric changed, when the table was published, and now. The
-    present programs are compared with what ran between the first two: before, the fabric was another.
+    changed, published, now: reports of jobs when the fabric changed, when the table was published, and now. The current
+    programs are compared with those between the first two, since the fabric was different before.
     """
     former = {key: times.since(changed.get(key, CallTimes())) for key, times in published.items()}
     present = {key: times.since(published.get(key, CallTimes())) for key, times in now.items()}
@@ -129,9 +129,10 @@ Measure = Callable[[RunRequest], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class CanaryRow:
-    """One collective at one size. ratio: of the candidate's time to the present table's, with an interval
+    """One collective at one size. ratio: time of the candidate relative to the current table's, with an interval
 
-    is_slower: by an interval of 95 %; one that is not slower is known for that after fewer ratios, mostly one
+    is_slower: decided with an interval of 95 %; a candidate that is not slower is recognized after fewer ratios, mostly
+    one
     """
 
     collective: str
@@ -140,20 +141,20 @@ class CanaryRow:
 
     @property
     def is_slower(self) -> bool:
-        """Whether the candidate is slower beyond noise."""
+        """Return whether the candidate is slower beyond noise."""
         return self.ratio.low > 1
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryReport:
-    """What was compared, and what could not be: a line for each."""
+    """What was compared, and what could not be compared: a line for each."""
 
     rows: tuple[CanaryRow, ...] = ()
     failures: tuple[str, ...] = ()
 
     @property
     def slower(self) -> tuple[CanaryRow, ...]:
-        """Where the present table's programs stay."""
+        """Return the rows for which the current table's programs stay."""
         return tuple(row for row in self.rows if row.is_slower)
 
 
@@ -174,7 +175,7 @@ class Canary:
     _turn: Lock = field(default_factory=Lock)
 
     def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
-        """Return times of both tables' programs, repetition by repetition; nothing where both run the same.
+        """Compare both tables' programs, repetition by repetition; empty if both run the same programs.
 
         Sizes at which the same two programs compete are measured together.
         """
@@ -197,10 +198,11 @@ class Canary:
     def _ratios(
         self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float
     ) -> tuple[Mapping[int, list[float]], str]:
-        """Return the ratios of times at each size, as many as decide it; and why there are not more, if so.
+        """Return the ratios of times at each size, as many as a decision needs, and the reason if there are fewer.
 
-        The first repetition has no warm-up. The present programs run in jobs and ran here before, a candidate opens its
-        connections: where it is not slower nevertheless, that is that. Where it is, the repetition does not count.
+        The first repetition has no warm-up. The current programs have already run, while a candidate opens its
+        connections:
+        if it is not slower nevertheless, that decides. If it is slower, the repetition does not count.
         """
         cold = self._measured(programs, sizes, until_s, warmup=0)
         if not isinstance(cold, Measurement):
@@ -215,10 +217,11 @@ class Canary:
         return ratios, ""
 
     def _is_decided(self, ratios: Sequence[float]) -> bool:
-        """Return whether `repeats` ratios would say of the candidate what these say: slower beyond noise, or not.
+        """Return whether `repeats` ratios would lead to the same decision as these: slower beyond noise, or not.
 
-        It is slower if no more of all ratios than lie below the interval of their median are 1 or less: with six, none.
-        As soon as more are, the others are no matter.
+        The candidate is slower if at most as many of all ratios are 1 or less as lie below the interval of their
+        median: with
+        six, none. As soon as more are, the remaining ratios do not matter.
         """
         faster = sum(ratio <= 1 for ratio in ratios)
         return faster > samples_below(self.repeats, CONFIDENCE) or len(ratios) >= self.repeats
@@ -251,7 +254,7 @@ class Canary:
     def _measured(
         self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float, warmup: int = 1
     ) -> Measurement | str:
-        """Return the measurement, or in words why there is none."""
+        """Return the measurement, or a sentence that explains why there is none."""
         is_over = f"the {self.seconds:g} s for comparisons are over"
         waits_s = until_s - self.clock()
         if waits_s <= 0 or not self._turn.acquire(timeout=waits_s):
@@ -267,7 +270,7 @@ class Canary:
 
 
 def _new_ratios(measurement: Measurement, sizes: Sequence[int]) -> Iterator[tuple[int, list[float]]]:
-    """Yield each size with the ratios of the candidate's times to those beside them."""
+    """Yield each size with the ratios of the candidate's times to the paired ones."""
     for index, size in enumerate(sizes):
         times = (measurement.results[name][index].times_s for name in (CANDIDATE, PRESENT))
         yield size, [new / old for new, old in zip(*times, strict=True)]

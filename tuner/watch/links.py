@@ -1,4 +1,4 @@
-"""The states of links by what a source reports, and what is left of a fabric: a topology spec for planning."""
+"""The states of links according to a source of reports, and the rest of a fabric as a topology spec for planning."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from chorale.synth.topology.topology import Topology
 SLOW_BELOW = 0.85
 """A link is slow below this part of its declared rate."""
 FLAPS, FLAP_WINDOW_S, QUIET_S = 4, 60.0, 30.0
-"""So many changes within so long make a link flapping, until it has not changed for `QUIET_S`."""
+"""A link with this many changes within this window is flapping, until it has not changed for `QUIET_S`."""
 STEPS = 20
-"""Rates of slow links are taken in twentieths of the declared one: a plan is not made anew for less."""
+"""Rates of slow links are rounded to twentieths of the declared rate, so that small changes cause no new plan."""
 
 
 class LinkState(StrEnum):
@@ -55,7 +55,7 @@ class LinkTracker:
 
     @property
     def state(self) -> LinkState:
-        """What the link is now."""
+        """Return the current state of the link."""
         return LinkState.FLAPPING if self._is_flapping else self._steady
 
     @property
@@ -70,7 +70,7 @@ class LinkTracker:
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> StateChange | None:
-        """Take what a source says; return the change that it makes, None if there is none."""
+        """Process a report; return the change of state that it causes, None if there is none."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
@@ -104,10 +104,10 @@ class LinkTracker:
 
 @dataclass(frozen=True, slots=True)
 class FabricState:
-    """What differs from the declared fabric.
+    """Differences from the declared fabric.
 
     dead:  links that carry nothing
-    slow:  links with the part of their declared rate that they carry
+    slow:  links with the share of their declared rate that they carry
     nodes: ranks that are cut off
     """
 
@@ -130,11 +130,11 @@ class FabricState:
         return FabricState(frozenset(link for link in dead if not nodes & set(link)), frozenset(slow), nodes)
 
     def ranks(self, healthy: Topology) -> tuple[int, ...]:
-        """Return the ranks that are left; those of `spec` have their numbers in this order."""
+        """Return the remaining ranks; the ranks of `spec` are numbered in this order."""
         return tuple(rank for rank in range(healthy.compute_count) if rank not in self.nodes)
 
     def spec(self, healthy: Topology) -> str:
-        """Return the spec of what is left; the same text for the same state."""
+        """Return the spec of the remaining network; the same text for the same state."""
         text = healthy.spec
         by_part: dict[Fraction, list[Link]] = {}
         for link, part in sorted(self.slow):

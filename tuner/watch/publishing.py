@@ -1,7 +1,7 @@
-"""From a state of the fabric to the table that jobs run: compared, published, taken back.
+"""From the state of a fabric to the table that jobs run: compared, published, taken back.
 
-The file that jobs read comes first and alone decides what they run. What is published also stands in a file of the
-watch, so that a watch that was killed at any moment goes on without publishing anything twice.
+The file that jobs read is written first and alone decides what they run. The watch also records what it published in
+its own file, so that a watch that was killed at any moment continues without publishing anything twice.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PublicationFiles:
                 path.unlink()
 
     def read(self) -> dict[str, Any]:
-        """Return the record, empty where there is none of this format."""
+        """Return the record; empty if there is none in this format."""
         try:
             document: dict[str, Any] = json.loads(self._record.read_bytes())
         except (OSError, ValueError):
@@ -65,7 +65,7 @@ class PublicationFiles:
         return document if document.get("format") == FORMAT else {}
 
     def publication(self, entry: Mapping[str, Any] | None) -> Publication | None:
-        """Return the publication of an entry of the record, None where its table is gone."""
+        """Return the publication of an entry of the record, None if its table no longer exists."""
         if entry is None:
             return None
         try:
@@ -85,7 +85,7 @@ class Publisher:
     former: Publication | None = None
 
     def resume(self) -> None:
-        """Go on where a former watch ended, as far as the file still holds what it published last."""
+        """Continue after a previous watch, if the file still holds what it published last."""
         record, digest = self.files.read(), file_digest(self.path)
         begun, present = record.get("next"), record.get("present")
         if begun is not None and begun["table"] == digest:
@@ -94,7 +94,7 @@ class Publisher:
             self.present, self.former = self.files.publication(present), self.files.publication(record["former"])
 
     def publish(self, publication: Publication) -> None:
-        """Replace the file. InvalidInput or Unavailable where that cannot be done: nothing is published then."""
+        """Replace the file. Raises InvalidInput or Unavailable if that fails; nothing is published then."""
         self._write(publication)
         write_file(self.path, publication.data)
         self.former, self.present = self.present, publication
@@ -167,7 +167,7 @@ class Renewal:
             self.canary.warm_up(self.present.table, self.collectives)
 
     def plan_ahead(self, state: FabricState) -> list[Event]:
-        """Plan for a state that may come; say if there is no plan for it."""
+        """Plan for a state that may come; report if there is no plan for it."""
         try:
             self.planner.plan(state.spec(self.healthy))
         except ChoraleError as error:  # known now instead of then
@@ -175,7 +175,7 @@ class Renewal:
         return []
 
     def judge(self) -> list[Event]:
-        """Go back to the former table where jobs take longer with the present one."""
+        """Go back to the previous table if jobs take longer with the current one."""
         worse = slowdowns(*self._said, self.jobs()) if self._former is not None and not self.is_held else []
         if not worse:
             return []

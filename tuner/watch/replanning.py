@@ -1,4 +1,4 @@
-"""From what is left of a fabric to a tuning table: verified programs, and how far they are from what is possible."""
+"""From the remaining network to a tuning table: verified programs, and how far they are from the bound."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What tables have.
+    """What tables must contain.
 
-    sizes_bytes: rising; at each the method that is predicted to be the fastest is chosen
-    model:       what messages cost, for these predictions
+    sizes_bytes: rising; each gets the method that is predicted to be the fastest
+    model:       costs of messages for these predictions
     """
 
     collectives: tuple[str, ...]
@@ -72,7 +72,7 @@ class _Candidate:
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
-"""What runs for a collective at a size in bytes, and from half-way to the next lower size to half-way to the next."""
+"""What runs for (collective, size in bytes): up to half-way to the neighbouring sizes."""
 
 
 class Planner:
@@ -97,7 +97,7 @@ class Planner:
         return spec in self._plans
 
     def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
-        """Return `plan` with the programs of `present` at `sizes`, of a collective each, where it has any."""
+        """Return `plan` with the programs of `present` at `sizes` (of a collective each), if it has any."""
         topology = parse_topology(plan.spec)
         choice = {key: _of_table(plan.table, topology, *key) for key in self._keys()}
         choice |= {key: _of_table(present, topology, *key) for key in sizes}
@@ -158,7 +158,7 @@ def _costs(choice: Choice, collective: str) -> Mapping[str, str]:
 
 
 def table_entry(table: Table, collective: str, size_bytes: int) -> TableProgram | None:
-    """Return the program that all ranks run at a size, None where it is the library's own."""
+    """Return the program that all ranks run at a size, None if it is the library's own algorithm."""
     entry = GroupEntries.of(table, range(table.ranks)).find(collective, None, ANY_DTYPE, size_bytes)
     return table.programs[str(entry.program)] if isinstance(entry, JobEntry) else None
 
@@ -174,9 +174,9 @@ def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int
 
 
 def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
-    """Synthesize and lower. For allreduce two phases of trees stand for pairs of trees.
+    """Synthesize and lower a method. For allreduce, two phases of trees replace pairs of trees.
 
-    Pairs reach the bound only where pieces flow through them without a stop, and take long to plan.
+    Pairs reach the bound only if pieces stream through them without stops, and take long to plan.
     """
     if (method, collective) == ("forest", "allreduce"):
         method = "forest-phases"

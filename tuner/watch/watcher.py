@@ -1,8 +1,8 @@
-"""The loop that keeps a fabric tuned, made of the file of `chorale watch`: hear of changes, renew tables.
+"""The loop that keeps a fabric tuned, configured by the file of `chorale watch`: it detects changes and renews tables.
 
-What others see of a watch is a file that is replaced each second: `state.json`, of the format `chorale-watch/1`, has
-links with their states and rates, the present table, and what happened. A file `hold` beside it keeps tables from being
-published as long as it is there; a file `roll-back` has the former table published, and is removed then.
+What others see of a watch is `state.json`, a file of the format `chorale-watch/1` that is replaced every second. It has
+links with their states and rates, the current table, and past events. As long as there is a file `hold` next to it, no
+table is published; a file `roll-back` makes the watch publish the previous table, and is then removed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class WatchRecords:
         self._events.append(event)
 
     def note_carried(self, report: LinkReport) -> None:
-        """Take the rate at which a link carries bytes from what it has carried a second ago and now."""
+        """Compute the rate at which a link carries bytes from its counters a second ago and now."""
         before = self._reports.setdefault(report.link, report)
         passed_s = report.time_s - before.time_s
         if passed_s >= 1.0:
@@ -131,22 +131,22 @@ class WatchRecords:
 
 
 _SETTLE_S = 0.6
-"""After a change the other direction of a cable, or the other links of a node, are waited for."""
+"""Time to wait after a change for the other direction of a cable, or the other links of a node."""
 _WAIT_S, _JUDGE_S, _RECORD_S = 0.1, 2.0, 1.0
-"""For reports; between two looks at what jobs say, and two states on disk."""
+"""Waiting time for reports, time between two looks at the reports of jobs, and between two states on disk."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """One fabric under watch; call it from one thread.
+    """Watches one fabric; call it from one thread.
 
-    source:   of reports about its links
+    source:   reports about the links
     renewal:  the tables
-    records:  what others see of the watch, and what it goes on with when it starts again
-    reroute:  sends what would cross dead links or lost ranks over others, None where the fabric does so by itself
-    plans_failures: whether tables for single losses are made ahead
-    pool:     renews, and plans ahead meanwhile
-    close:    is called at the end
+    records:  what others see of the watch, and what a restarted watch needs
+    reroute:  reroutes packets around dead links and lost ranks, None if the fabric does so by itself
+    plans_failures: whether tables for single failures are made in advance
+    pool:     renews, and plans ahead at the same time
+    close:    called at the end
     """
 
     source: LinkSource
@@ -188,7 +188,7 @@ class Watch:
             self.close()
 
     def step(self) -> Iterator[Event]:
-        """Do what is due now, and wait a moment for reports."""
+        """Do the work that is due, then wait briefly for reports."""
         for report in self.source.reports(_WAIT_S):
             yield from self._on_report(report)
         for name, future in list(self._under_way.items()):
@@ -209,7 +209,7 @@ class Watch:
             self._pending = self._pending or (self._state, self.clock())
 
     def _resume(self) -> Iterator[Event]:
-        """Go on where a former watch ended, or begin."""
+        """Continue after a previous watch, or begin."""
         self.renewal.resume()
         present = self.renewal.present
         if present is None:
@@ -235,7 +235,7 @@ class Watch:
             yield {"time_s": change.time_s, "event": "state", "link": link, **states}
 
     def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
-        """Route around what is dead at once, and plan as soon as the work before is done."""
+        """Route around dead links immediately, and plan as soon as the previous work is done."""
         self._changed_s = self._since_s = None
         if state == self._state:
             return
@@ -249,7 +249,7 @@ class Watch:
         self._pending = state, since_s if self._pending is None else min(since_s, self._pending[1])
 
     def _begin(self, now_s: float) -> None:
-        """Begin what is most urgent of each kind of work, if nothing of that kind is under way."""
+        """Start the most urgent work of each kind that is not already running."""
         renewal = self.renewal
         if "renew" not in self._under_way and self._pending is not None:
             (state, since_s), self._pending = self._pending, None
@@ -298,7 +298,7 @@ _PATIENCE_S = 10.0
 
 
 class CanarySection(CampaignSection):
-    """How a new table is compared with the present one before it is published."""
+    """How a new table is compared with the current one before it is published."""
 
     seconds: float = Field(default=10.0, ge=0, le=600, description="Limit of all comparisons; 0 compares nothing.")
     repeats: int = Field(default=6, ge=6, le=100, description="Measured repetitions of each program and size.")
@@ -332,7 +332,7 @@ class WatchConfig(CampaignSection):
 
 
 def read_watch_config(path: Path) -> WatchConfig:
-    """Return the file at `path`. InvalidInput that names the first wrong key, its value and the way out."""
+    """Read the file at `path`. Raises InvalidInput that names the first wrong key, its value and a remedy."""
     document = read_document(str(path))
     try:
         return WatchConfig.model_validate(document)
@@ -344,12 +344,12 @@ def read_watch_config(path: Path) -> WatchConfig:
 
 
 def watch_folder(home: Home, name: str) -> Path:
-    """Return the folder of the watch called `name`: its state, and what it goes on with."""
+    """Return the folder of the watch `name`: its state, and what a restarted watch needs."""
     return home.root / "watch" / name
 
 
 def open_watch(config: WatchConfig) -> Watch:
-    """Return the watch of `config`, whose fabric must be up. Unavailable where it is not."""
+    """Open the watch of `config`, whose fabric must be up. Raises Unavailable if it is not."""
     topology = load_topology(config.topology)
     fabric = find_fabric(topology.id, config.fabric)
     if fabric is None:

@@ -88,7 +88,7 @@ def create_api(
     audit: middleware.AuditLog,
     body_limits: middleware.BodyLimits,
 ) -> FastAPI:
-    """Return the application. Refusals have the same form everywhere: rule, value, way out."""
+    """Return the application. All refusals have the same form: rule, value, way out."""
     version = importlib.metadata.version("chorale-collectives")
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
     metrics = middleware.Metrics(lambda: scheduler.counts)
@@ -148,13 +148,13 @@ def _add_refusals(api: FastAPI) -> None:
 
 
 class PageFiles(StaticFiles):
-    """Serves the folder `page` of this package; what is vendored has its version in its name and may be kept."""
+    """Serves the folder `page` of this package; vendored files have their version in their names and may be cached."""
 
     def __init__(self) -> None:
         super().__init__(directory=str(resources.files("chorale.tuner.service").joinpath("page")), html=True)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """Return a file; what is vendored may be kept for a year."""
+        """Return a file; vendored files may be cached for a year."""
         response = await super().get_response(path, scope)
         if path.startswith("vendor/") and response.status_code == 200:
             response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
@@ -165,7 +165,7 @@ class PageFiles(StaticFiles):
 class ServiceSettings:
     """The options of `chorale serve`.
 
-    home:     data folder; jobs, results and the audit log are in its folder for the service, which must exist
+    home:     data folder; jobs, results and the audit log are in its service folder, which must exist
     tokens:   path of the token file, None for that of `home`
     settings: path of the server's own settings, None for those of `home`
     """

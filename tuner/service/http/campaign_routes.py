@@ -58,7 +58,7 @@ class CampaignBody(BaseModel):
         return self
 
     def document(self) -> dict[str, Any]:
-        """Return the keys and values of the campaign; InvalidInput for what is no YAML mapping."""
+        """Return the keys and values of the campaign. Raises InvalidInput unless the text is a YAML mapping."""
         return parsed_document(self.yaml) if self.campaign is None else self.campaign  # type: ignore[arg-type]
 
 
@@ -83,7 +83,7 @@ def launch(body: CampaignBody, request: Request, caller: CurrentPlanner, campaig
 
 @campaign_router.post("/checks", response_model=CheckedView, summary="Whether a campaign could be launched")
 def check(body: CampaignText, caller: CurrentPlanner, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Read and check a campaign file as a launch would, and launch nothing. 422 says what is wrong."""
+    """Check a campaign file as a launch would, without launching. 422 explains what is wrong."""
     document = parsed_document(body.yaml)
     campaign, _, topology = campaigns.checked(document, caller)
     return {
@@ -102,7 +102,7 @@ def importances(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) 
 
 @campaign_router.get("", response_model=CampaignsView, summary="The caller's campaigns")
 def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """List campaigns by name; administrators see those of everybody."""
+    """List campaigns by name; administrators see those of all users."""
     return {"campaigns": campaign_rows(campaigns, caller)}
 
 
@@ -243,9 +243,9 @@ def best(
     campaigns: CurrentCampaigns,
     alias: Alias = "champion",
 ) -> Any:
-    """Return its manifest; `exact` is false where a neighbouring class of sizes answers.
+    """Return the manifest of the registered version; `exact` is false if a neighbouring class of sizes answers.
 
-    `library` names the library's own algorithm where no program beat it: that is to be run then, without files.
+    `library` names the library's own algorithm if no program beat it: use that, without files.
     """
     return campaigns.best(topology, caller, collective, size_bytes, alias)
 
@@ -260,7 +260,7 @@ def best_file(
     campaigns: CurrentCampaigns,
     alias: Alias = "champion",
 ) -> Response:
-    """Return the file; 409 where there is none: nothing registered, nothing that verifies, or the library's own."""
+    """Return the file; 409 if nothing is registered, nothing verifies, or the answer is the library's own algorithm."""
     content = campaigns.best(topology, caller, collective, size_bytes, alias, kind)
     name = "schedule.parquet" if kind == "schedule" else "program.xml"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -30,7 +30,7 @@ MAX_STREAMS = 32
 LOOKS_SHARE = 0.05
 """Part of a processor that all looks of a token may take together: with many streams each looks less often."""
 LOOK_S = 0.001
-"""Processor time of a look beside what it looks at: its thread and its event."""
+"""Processor time of a look in addition to reading the topic: for its thread and its event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -38,7 +38,7 @@ event_router = APIRouter(prefix="/v1/events", tags=["events"])
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What is looked at, every `period_s`. look: returns it as plain data; called in a thread.
+    """A topic that is looked at every `period_s`. look: returns its state as plain data; called in a thread
 
     A ChoraleError of `look` is sent as `{"error": …}`.
     """
@@ -47,7 +47,7 @@ class Topic:
     period_s: float
 
     def text(self) -> tuple[str, float]:
-        """Return what is seen as JSON, which has no line breaks, and the processor time of this look in seconds."""
+        """Return the current state as JSON without line breaks, and the processor seconds that this took."""
         begun_s = time.thread_time()
         try:
             text = json.dumps(self.look(), sort_keys=True, allow_nan=False)
@@ -112,11 +112,13 @@ TopicNames = Annotated[
 
 @event_router.get("", response_class=EventSourceResponse, summary="What changes, as server-sent events")
 async def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> EventSourceResponse:
-    """Send an event of the topic's name at once, and again whenever what it shows has changed; its data are JSON.
+    """Send an event named after the topic immediately and after every change of its state; its data are JSON.
 
-    `jobs`, `campaigns`, `fabrics`, `job/ID` and `fabric/NAME` are what their routes answer. `campaign/NAME` is the
-    first time what its route answers; then its `trials` are those that are new, and `known` the number of those before.
-    What is refused is `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
+    `jobs`, `campaigns`, `fabrics`, `job/ID` and `fabric/NAME` have the content of their routes. `campaign/NAME` first
+    has
+    the content of its route; later, `trials` contains only new ones, and `known` the number of earlier ones. A refusal
+    is
+    `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
     """
     state = request.app.state
     return state.streams.response(caller.name, {name: _topic(name, caller, state) for name in topic})  # type: ignore[no-any-return]
@@ -147,7 +149,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 class _NewTrials:
-    """Looks at a campaign: all trials of a launch the first time, then those that came since."""
+    """State of a campaign: all trials of a launch the first time, then only new ones."""
 
     def __init__(self, campaigns: Campaigns, name: str, caller: Caller) -> None:
         self._document = partial(campaign_document, campaigns, name, caller)
@@ -155,7 +157,7 @@ class _NewTrials:
         self._known = 0
 
     def __call__(self) -> dict[str, Any]:
-        """Return the campaign with its new trials, and how many were told before."""
+        """Return the campaign with its new trials, and the number of trials that were already sent."""
         document = self._document(after=self._known)
         if document["launch"] != self._launch and self._known:
             self._known = 0

@@ -59,37 +59,37 @@ Submission = Annotated[Submit, Depends(_submission)]
 
 @submission_router.post("/syntheses", **_ACCEPTED, summary="Design, verify and prove a schedule")
 async def synthesize(body: job_specs.SynthesisSpec, submit: Submission) -> Job:
-    """Answer with a job whose result is the document of `chorale synth --json` and the schedule file."""
+    """Create a job whose result is the document of `chorale synth --json` and the schedule file."""
     return await submit(body)
 
 
 @submission_router.post("/bounds", **_ACCEPTED, summary="The least time of a collective, proved")
 async def bound(body: job_specs.BoundSpec, submit: Submission) -> Job:
-    """Answer with a job whose result is the document of `chorale bound --json`."""
+    """Create a job whose result is the document of `chorale bound --json`."""
     return await submit(body)
 
 
 @submission_router.post("/finds", **_ACCEPTED, summary="Efficient topologies of a size and degree")
 async def find(body: job_specs.FindSpec, submit: Submission) -> Job:
-    """Answer with a job whose result is the document of `chorale find --json`."""
+    """Create a job whose result is the document of `chorale find --json`."""
     return await submit(body)
 
 
 @submission_router.post("/programs", **_ACCEPTED, summary="Lower a schedule to a program")
 async def program(body: job_specs.ProgramSpec, submit: Submission) -> Job:
-    """Answer with a job whose result is the checked program of a runtime."""
+    """Create a job whose result is the checked program for a runtime."""
     return await submit(body)
 
 
 @submission_router.post("/prices", **_ACCEPTED, summary="What a schedule costs, by size")
 async def price(body: job_specs.PriceSpec, submit: Submission) -> Job:
-    """Answer with a job whose result has the simulated time at every size."""
+    """Create a job whose result has the simulated time at every size."""
     return await submit(body)
 
 
 @submission_router.post("/judgements", **_ACCEPTED, summary="Whether measured times are good")
 async def judge(body: job_specs.JudgeSpec, submit: Submission) -> Job:
-    """Answer with a job whose result is the document of `chorale judge --json`."""
+    """Create a job whose result is the document of `chorale judge --json`."""
     return await submit(body)
 
 
@@ -106,7 +106,7 @@ def jobs(
     state: JobState | None = None,
     limit: ListLimit = 100,
 ) -> dict[str, Any]:
-    """List jobs; administrators see those of everybody."""
+    """List jobs; administrators see those of all users."""
     owner = None if caller.sees_all else caller.name
     return {"jobs": scheduler.jobs(owner, () if state is None else (state,), limit)}
 
@@ -158,7 +158,7 @@ def file(key: Key, name: FileName, _caller: CurrentCaller, scheduler: CurrentSch
 def picture(
     key: Key, caller: CurrentCaller, scheduler: CurrentScheduler, root: Annotated[int, Query(ge=0, le=2**20)] = 0
 ) -> dict[str, Any]:
-    """Return what is drawn of the schedule of a synthesis."""
+    """Return the data for drawing the schedule of a synthesis."""
     return scheduler.planning.call(caller.name, schedule_view, _schedule(scheduler, key), root)
 
 
@@ -206,7 +206,9 @@ class NetworkBody(BaseModel):
 def described(
     topology: Spec, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
 ) -> dict[str, Any]:
-    """Return counts, degree and diameter; positions of nodes and links, null where it is too large to draw."""
+    """Return counts, degree and diameter of a network, and positions of nodes and links (null if it is too large to
+    draw).
+    """
     return scheduler.planning.call(caller.name, topology_view, topology, campaigns.limits)
 
 
@@ -220,7 +222,7 @@ def described_document(
 
 @topology_router.get("/catalog", response_model=CatalogView, summary="Methods, targets, families, runners: the names")
 def catalog(_caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
-    """Return what requests may name, and where the dashboards of MLflow, Ray and Optuna are."""
+    """Return the names that requests may use, and the addresses of the dashboards of MLflow, Ray and Optuna."""
     return {
         "methods": [
             {
@@ -268,7 +270,7 @@ def hold(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> di
 
 @fabric_router.post("/{name}/release", response_model=FabricView, status_code=202, summary="Publish again")
 def release(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """End a hold: the watch plans for what it sees. It takes the role operator."""
+    """End a hold: the watch plans again for what it sees. Requires the role operator."""
     caller.require(CallerRole.OPERATOR, "releasing a fabric")
     return fabrics.hold(name, False)
 

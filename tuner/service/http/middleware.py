@@ -1,4 +1,4 @@
-"""What every request goes through: limits before it is parsed, security headers, metrics, the audit log."""
+"""Steps of every request: limits before it is parsed, security headers, metrics, the audit log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return a refusal in the form that all have, without what must not be told."""
+    """Return a refusal in the common form, without secrets."""
     texts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
     facts = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
     return JSONResponse({"error": facts}, status_code=status, headers=headers)
@@ -54,7 +54,7 @@ class BodyLimits:
 
 
 class _Refused(Exception):  # noqa: N818  # not an error of this program
-    """A request that is answered before anybody looks at it: status, rule, value, way out."""
+    """A request that is refused before routing: status, rule, value, way out."""
 
 
 class RequestLimits:
@@ -142,7 +142,9 @@ def _require_same_origin(headers: Headers) -> None:
 
 
 def _require_text(body: bytes) -> None:
-    """Refuse what is not UTF-8, and escapes of half a character: JSON has them, but no file or answer can hold them."""
+    """Refuse text that is not UTF-8, and escaped lone surrogates: JSON allows them, but no file or answer can hold
+    them.
+    """
     try:
         if "\\ud" in body.decode().lower():
             json.dumps(json.loads(body), ensure_ascii=False).encode()
@@ -174,10 +176,10 @@ MAX_COUNTED_CLIENTS = 4096
 
 
 class AuditLog:
-    """Lines of JSON: `folder`/audit.jsonl has what changed something, refused.jsonl what was not allowed.
+    """Lines of JSON in `folder`: audit.jsonl records changes, refused.jsonl records refused requests.
 
-    They rotate apart from each other, up to `MAX_FILES` and `MAX_REFUSED_FILES` older files of `MAX_BYTES`: nobody
-    without a token can make lines of the first go. Thread-safe.
+    They rotate separately, with up to `MAX_FILES` and `MAX_REFUSED_FILES` older files of `MAX_BYTES`, so that nobody
+    without a token can push out lines of the first. Thread-safe.
     """
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
@@ -250,7 +252,7 @@ class Metrics:
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """Count a request. `route` is the pattern, not the path, so that there are few of them.
 
-        seconds: until the end of the answer; None for a stream, which lasts as long as somebody looks at it
+        seconds: until the end of the answer; None for a stream, which lasts as long as somebody reads it
         """
         self._requests.labels(method, route, str(status)).inc()
         if seconds is not None:
@@ -280,7 +282,7 @@ HEADERS = {
 }
 _READ_ONLY_METHODS = ("GET", "HEAD")
 _READ_ONLY_ROUTES = ("/v1/topologies", "/v1/campaigns/checks")
-"""What is posted to them changes nothing."""
+"""Routes whose POST requests change nothing."""
 _REFUSALS = (401, 403, 429)
 _FACTS = ("token", "role", "campaign", "runner")
 

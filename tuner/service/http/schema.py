@@ -1,4 +1,4 @@
-"""What FastAPI injects into routes, and the models of their responses for the OpenAPI document."""
+"""Dependencies that FastAPI injects into routes, and models of their responses for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ImportancesView(BaseModel):
 
 
 class CampaignRow(BaseModel):
-    """A campaign in short. state: running, ended, failed, or stored where the cluster knows no launch of it."""
+    """Summary of a campaign. state: running, ended, failed, or stored if the cluster knows no launch of it"""
 
     name: str
     state: str
@@ -122,7 +122,7 @@ class CampaignsView(BaseModel):
 
 
 class TrialSize(BaseModel):
-    """A trial at one size, beside the fastest baseline of the same run."""
+    """A trial at one size, with the fastest baseline of the same run."""
 
     size_bytes: int
     time_us: float
@@ -166,8 +166,9 @@ class CampaignView(BaseModel):
 
 
 class BestView(BaseModel):
-    """A registered version. size_range_bytes: of its class; exact: whether the size asked for is in it; library: name
-    of the library's own algorithm where that is the answer; measured: of the answer, at the nearest size.
+    """A registered version. size_range_bytes: of its class; exact: whether the requested size is in it; library: name
+    of the
+    library's own algorithm if that is the answer; measured: measurement of the answer at the nearest size.
     """
 
     model: str
@@ -180,7 +181,9 @@ class BestView(BaseModel):
 
 
 class TopologyView(BaseModel):
-    """A network. picture: its nodes with positions and its links; null where it is too large, and `why` says so."""
+    """A network. picture: its nodes with positions, and its links; null if it is too large, with the reason in
+    `why`.
+    """
 
     topology: dict[str, Any]
     unit: str
@@ -206,7 +209,7 @@ class FamilyView(BaseModel):
 
 
 class CatalogView(BaseModel):
-    """What requests may name. dashboards: addresses of other pages, null where none is known."""
+    """Names that requests may use. dashboards: addresses of other pages, null if unknown."""
 
     methods: list[MethodView]
     targets: list[str]
@@ -254,7 +257,7 @@ class FabricView(BaseModel):
 
 
 class HealthView(BaseModel):
-    """Whether the service works, and how much it has to do."""
+    """Whether the service works, and its load."""
 
     ok: bool
     version: str

@@ -35,12 +35,12 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The most that one job, request or campaign may ask for.
+    """Limits of one job, request or campaign.
 
-    memory_bytes: of a job, by its estimate; its process gets at most twice that and what it had before
-    links:        of a network, switches and all, which is known before it is built
-    plan_s, plan_bytes: what a request may take before it is answered, in a process of its own
-    job_s:        a job is stopped after that, its wait for room in the cluster included
+    memory_bytes: of a job, by its estimate; its process may use up to twice that in addition to its memory at the start
+    links:        of a network including switches, which is known before it is built
+    plan_s, plan_bytes: of planning a request before it is answered, in a separate process
+    job_s:        a job is stopped after this time, which includes waiting for resources of the cluster
     campaign_minutes: longest search of a campaign
     """
 
@@ -97,7 +97,7 @@ class PlannedNetwork:
 
 
 class NetworkPlanner:
-    """Plans and builds the networks of requests, and caches those used last. Thread-safe.
+    """Plans and builds the networks of requests, and caches the most recent ones. Thread-safe.
 
     cached_links: most links of all cached networks together; a larger network is never cached
     planning:     where networks are built
@@ -111,10 +111,11 @@ class NetworkPlanner:
         self._lock = threading.Lock()
 
     def plan(self, source: NetworkSource, owner: str = "") -> PlannedNetwork:
-        """Return the network of a spec or a document, in a turn of `owner`. Nothing is read from files.
+        """Return the network of a spec or a document, in a turn of `owner`. No files are read.
 
-        The size is checked before anything is built. InvalidInput says what is wrong, or gives the estimate of memory
-        that is beyond the limits.
+        The size is checked before anything is built. Raises InvalidInput for faults, and if the estimated memory
+        exceeds the
+        limits.
         """
         key = _source_key(source)
         planned = self._cached(key)
@@ -162,7 +163,7 @@ def built_network(source: NetworkSource, limits: JobLimits) -> PlannedNetwork:
 
 
 def network_of(source: NetworkSource) -> Topology:
-    """Return the checked network of a spec or a document whose size was checked before."""
+    """Return the checked network of a spec or a document whose size was already checked."""
     if isinstance(source, str):
         return parse_topology(source)
     return from_bytes(json.dumps(source).encode(), DOCUMENT_SPEC)
@@ -190,9 +191,10 @@ ResultKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Key of 
 
 
 class JobSpec(BaseModel):
-    """Common to all jobs. Unknown keys are errors, and so is a `kind` other than that of the route.
+    """Common to all jobs. Unknown keys are errors, and so is a `kind` that differs from that of the route.
 
-    `kind` tells the specifications apart. The route implies it and the stored job has it beside the request, so it is
+    `kind` distinguishes the specifications. The route implies it and the stored job has it next to the request, so it
+    is
     in no JSON schema and no dump.
     """
 
@@ -269,7 +271,7 @@ class ProgramSpec(JobSpec):
 
 
 class PriceSpec(JobSpec):
-    """What the schedule of a finished synthesis costs at buffer sizes, as `chorale simulate` tells it."""
+    """Simulated times of the schedule of a finished synthesis at buffer sizes, as by `chorale simulate`."""
 
     kind: SkipJsonSchema[Literal["price"]] = Field(default="price", exclude=True)
     result: ResultKey
@@ -283,7 +285,7 @@ class PriceSpec(JobSpec):
 
 
 class JudgeSpec(JobSpec):
-    """Whether results of a collective are good, as `chorale judge` tells it."""
+    """Whether results of a collective are good, as by `chorale judge`."""
 
     kind: SkipJsonSchema[Literal["judge"]] = Field(default="judge", exclude=True)
     topology: Network
@@ -296,4 +298,4 @@ class JudgeSpec(JobSpec):
 AnyJobSpec: TypeAlias = Annotated[
     SynthesisSpec | BoundSpec | FindSpec | ProgramSpec | PriceSpec | JudgeSpec, Field(discriminator="kind")
 ]
-"""The specification of a job, told apart by `kind`."""
+"""The specification of a job; `kind` tells which."""

@@ -37,7 +37,7 @@ class Progress(BaseModel):
 
 
 class ErrorFacts(BaseModel):
-    """What went wrong, as everywhere in Chorale; `kind` where a computation failed."""
+    """An error in Chorale's common form; `kind` if a computation failed."""
 
     rule: str
     value: str
@@ -46,14 +46,14 @@ class ErrorFacts(BaseModel):
 
 
 class Job(BaseModel):
-    """A job. `result`: key of what came of it, at /v1/results/KEY; null until it is done.
+    """A job. `result`: key of its result at /v1/results/KEY; null until it is done.
 
     owner:    name of the token that submitted it
     key:      content key of the result: jobs with equal keys have equal results
     error:    of a failed job
-    cached:   whether the result was stored already: "no", "yes", or "renamed" from an equal network with other names
+    cached:   whether the result was already stored: "no", "yes", or "renamed" from an equal network with other names
     progress: of a running job; not stored
-    Times are seconds since the epoch, null until then. `kind` and `priority` stand beside the request, too.
+    Times are seconds since the epoch, null until then. `kind` and `priority` are also next to the request.
     """
 
     model_config = ConfigDict(
@@ -80,7 +80,7 @@ class Job(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _of_stored(cls, document: Any) -> Any:
-        """Copy `kind`, which a stored job has beside the request, into the request."""
+        """Copy `kind`, which a stored job has next to the request, into the request."""
         if isinstance(document, dict) and "kind" in document:
             return document | {"request": document["request"] | {"kind": document["kind"]}, "progress": None}
         return document
@@ -139,16 +139,16 @@ POOL_SIZE = 64
 
 
 class StoredResult(NamedTuple):
-    """What came of a computation, and the names of its files."""
+    """The result of a computation, and the names of its files."""
 
     document: dict[str, Any]
     files: list[str]
 
 
 class JobStore:
-    """Jobs and results in a SQLite database, files of results beside it. Thread-safe.
+    """Jobs and results in a SQLite database, with files of results next to it. Thread-safe.
 
-    A file is written whole before its result is entered, so that a result that can be read has its files.
+    A file is completely written before its result is entered, so that a readable result has its files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -173,7 +173,7 @@ class JobStore:
         return next(iter(self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))), None)
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
-        """Return jobs, newest first, of one owner and in some states where given."""
+        """Return jobs, newest first; of one owner and in some states, if given."""
         query = sql.select(_jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
         if owner is not None:
             query = query.where(_jobs.c.owner == owner)

@@ -22,8 +22,9 @@ from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE
 
 VERSIONS = {"bound": 2}
-"""Of the results, 1 where it is not named; raise it when workers compute something else, so that stored results are not
-used."""
+"""Version of the results of each kind, 1 if not listed. Increase it when workers compute something else, so that stored
+results are no longer used.
+"""
 
 _FIND_NODES, _BOUND_NODES = 4096, 1024
 """Most nodes that count for the memory of a search, which verifies schedules up to that size, and of a bound."""
@@ -34,8 +35,8 @@ class JobPlan:
     """A checked specification.
 
     key:          content key of the result: equal keys have equal results
-    memory_bytes: upper estimate of what the computation takes
-    shape:        key of results on networks that may be isomorphic, None where names of nodes matter
+    memory_bytes: upper estimate of the memory of the computation
+    shape:        key of results on networks that may be isomorphic, None if names of nodes matter
     """
 
     spec: job_specs.AnyJobSpec
@@ -45,7 +46,7 @@ class JobPlan:
 
 
 class JobPlanner:
-    """Checks specifications against the networks, methods and results that there are. Thread-safe.
+    """Checks specifications against the existing networks, methods and results. Thread-safe.
 
     home: data folder whose cache of schedules the tasks use; None for none
     """
@@ -56,7 +57,7 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> JobPlan:
-        """Return the plan of `spec`, made in a turn of `owner`; raise InvalidInput for what is not possible."""
+        """Return the plan of `spec`, made in a turn of `owner`. Raises InvalidInput for what is impossible."""
         match spec:
             case job_specs.SynthesisSpec():
                 return self._synthesis(spec, owner)
@@ -118,7 +119,7 @@ class JobPlanner:
 
 
 def shape_in_columns(spec: job_specs.SynthesisSpec, topology: Topology) -> str | None:
-    """Return the shape of the network, None where the schedule of `spec` on it is no table of columns."""
+    """Return the shape of the network, None if the schedule of `spec` on it is not stored in columns."""
     in_columns = form_of(spec.method, topology, _collective(spec, topology), spec.options()) == "columns"
     return shape_key(topology) if in_columns else None
 

@@ -1,4 +1,4 @@
-"""Processes beside the service that do what a request asks before it is answered: in turns, within limits."""
+"""Processes that compute what a request needs before it is answered: in turns, within limits."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MOST_WAITING = 8
 
 
 class Turns:
-    """At most `slots` holders at once. Thread-safe.
+    """At most `slots` holders at the same time. Thread-safe.
 
-    Among owners that wait, the one with the fewest holders goes next, then the one that was served longest ago, or
-    never; the requests of an owner go in their order. most_waiting: of one owner; more are refused at once.
+    Among waiting owners, the one with the fewest holders goes next, then the one that was served longest ago or never;
+    requests of an owner keep their order. most_waiting: of one owner; more are refused immediately
     """
 
     def __init__(self, slots: int, most_waiting: int = MOST_WAITING) -> None:
@@ -66,7 +66,7 @@ class Turns:
             self._grant()
 
     def _grant(self) -> None:
-        """Give free slots to those whose turn it is."""
+        """Give free slots to the next owners."""
         while self._free and self._waiting:
             owner = min(self._waiting, key=lambda name: (self._holders[name], self._served.get(name, 0)))
             queue = self._waiting[owner]
@@ -84,7 +84,7 @@ Value = TypeVar("Value")
 IMPORTED_BYTES = 2**29
 """More than a process uses that has imported everything and does nothing."""
 IDLE_S = 300.0
-"""After that a process without calls ends: also one whose service was killed."""
+"""A process without calls ends after this time, even if its service was killed."""
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -92,7 +92,7 @@ class Planning(Protocol):
     """Calls functions for requests."""
 
     def call(self, owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Return what `function`, of a module of this package, returns for `arguments`; raise what it raises."""
+        """Call `function`, of a module of this package, with `arguments`; return its result or raise its error."""
         ...
 
     def close(self) -> None:
@@ -114,8 +114,8 @@ class InlinePlanning:
 class PlanningProcesses:
     """Planning in at most `processes` processes, each for one call at a time. Thread-safe.
 
-    seconds, memory_bytes: of a call; above them its process is killed and the call raises InvalidInput. Owners take
-    turns. Each process is a pool of its own, so that killing one costs no other call.
+    seconds, memory_bytes: limits of a call; if it exceeds them, its process is killed and the call raises InvalidInput.
+    Owners take turns. Each process is a separate pool, so that killing one affects no other call.
     """
 
     def __init__(self, processes: int, seconds: float, memory_bytes: int) -> None:
@@ -151,7 +151,7 @@ class PlanningProcesses:
             return value
 
     def close(self) -> None:
-        """End all processes; calls under way end by their limits."""
+        """End all processes; running calls end by their limits."""
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
         for pool in idle:

@@ -39,12 +39,13 @@ class _Computation:
 
 
 class JobScheduler:
-    """Jobs of all owners over one store and one backend. Thread-safe; a thread of its own starts and settles tasks.
+    """Jobs of all owners over one store and one backend. Thread-safe; its own thread starts and settles tasks.
 
-    Among owners that have jobs waiting, the one with the fewest running goes next, and of those the one that was
-    served longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
-    computation. What was queued or running when the service stopped is queued again at its start, and planned again
-    when its turn comes. limit_s: a computation that takes longer is stopped, and its jobs have failed.
+    Among owners with waiting jobs, the one with the fewest running jobs goes next, and of those the one that was served
+    longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
+    computation.
+    Jobs that were queued or running when the service stopped are queued again at its start, and planned again at their
+    turn. limit_s: a computation that takes longer is stopped, and its jobs fail
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class JobScheduler:
 
     @property
     def planning(self) -> Planning:
-        """What requests are planned by, and answered by where that takes much."""
+        """Return the processes that plan requests, and answer those that take long."""
         return self._planner.networks.planning
 
     def start(self) -> None:
@@ -84,7 +85,7 @@ class JobScheduler:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; what is queued or running goes on at the next start."""
+        """Stop. Queued and running jobs continue at the next start."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
@@ -93,10 +94,11 @@ class JobScheduler:
         self.store.close()
 
     def submit(self, spec: AnyJobSpec, caller: Caller) -> Job:
-        """Return the job for `spec`: done at once where its result is stored.
+        """Return the job for `spec`; it is already done if its result is stored.
 
-        Raises InvalidInput for what is not possible, and TooManyRequests where the caller has as many unfinished jobs
-        as the token allows.
+        Raises InvalidInput for what is impossible, and TooManyRequests if the caller has as many unfinished jobs as the
+        token
+        allows.
         """
         plan = self._planner.plan(spec, caller.name)
         now_s = self._unix_s()
@@ -123,14 +125,16 @@ class JobScheduler:
         return job
 
     def job(self, job_id: str, caller: Caller) -> Job:
-        """Return a job of `caller`, as it is now; NotFound for what is not there or somebody else's."""
+        """Return the current state of a job of `caller`. Raises NotFound if it does not exist or belongs to somebody
+        else.
+        """
         job = self.store.job(job_id)
         if job is None or (job.owner != caller.name and not caller.sees_all):
             raise NotFound("a job must be there", job_id, "list your jobs at /v1/jobs")
         return self._now(job)
 
     def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
-        """Return jobs as they are now, newest first, of one owner and in some states where given."""
+        """Return the current states of jobs, newest first; of one owner and in some states, if given."""
         return [self._now(job) for job in self.store.jobs(owner, states, limit)]
 
     def cancel(self, job_id: str, caller: Caller) -> Job:
@@ -149,13 +153,15 @@ class JobScheduler:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many jobs wait and run. Takes no lock: who asks for the health must not wait for a slow disk."""
+        """Return the numbers of waiting and running jobs. Takes no lock: a health check must not wait for a
+        slow disk.
+        """
         running = tuple(self._running.values())  # a copy in one step: the thread may change the original
         return {"queued": len(self._waiting), "running": sum(len(computation.jobs) for computation in running)}
 
     @property
     def is_working(self) -> bool:
-        """Whether the thread lives."""
+        """Return whether the thread is alive."""
         return self._thread.is_alive()
 
     def _now(self, job: Job) -> Job:
@@ -198,7 +204,7 @@ class JobScheduler:
         return late
 
     def _start_next(self) -> bool:
-        """Start the job whose turn it is, or settle it; False if there is none."""
+        """Start or settle the next job; return False if there is none."""
         with self._lock:
             job = self._next()
             if job is None:
@@ -255,7 +261,7 @@ class JobScheduler:
         return path.read_bytes()
 
     def _next(self) -> Job | None:
-        """Return the waiting job whose turn it is; None if there is none that may start."""
+        """Return the next waiting job; None if none may start."""
         free = len(self._running) < self._slots
         jobs = [job for job in self._waiting.values() if self._may_start(job, free)]
         running = Counter(job.owner for job in self._running_jobs())
@@ -266,7 +272,7 @@ class JobScheduler:
         return min(jobs, key=turn, default=None)
 
     def _may_start(self, job: Job, free: bool) -> bool:
-        """Whether there is a slot for `job`, or a computation that it can share; one that is being stopped is not."""
+        """Return whether there is a slot for `job`, or a running computation to share that is not being stopped."""
         shared = self._running.get(job.key)
         return free if shared is None else bool(shared.jobs)
 

@@ -36,10 +36,10 @@ SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "pro
 class JobTask:
     """The input of a worker.
 
-    topology:   the network of the specification; None where the worker builds it
+    topology:   network of the specification; None if the worker builds it
     schedule:   content of the schedule file of the result that the specification names
     candidates: schedules on networks that may be isomorphic
-    home:       data folder with the cache of schedules, used where the worker has it
+    home:       data folder with the cache of schedules, used if the worker has it
     """
 
     spec: job_specs.AnyJobSpec
@@ -51,7 +51,7 @@ class JobTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The result of a task. `cached`: "renamed" where a stored schedule was given new names, else "no"."""
+    """The result of a task. `cached`: "renamed" if a stored schedule was adapted to new names, else "no"."""
 
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TaskResult:
 
 
 def run_task(task: JobTask, progress: Progress) -> TaskResult:
-    """Compute `task`. Raises ChoraleError where what the specification asks for cannot be had."""
+    """Compute `task`. Raises ChoraleError if the specification cannot be satisfied."""
     match task.spec:
         case job_specs.SynthesisSpec():
             return _synthesis(task.spec, task, progress)
