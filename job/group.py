@@ -55,7 +55,8 @@ class GroupEngine:
         own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self.engine, devices)]
         everyone = exchange(own)
         require_one_table(group, [digest for digest, *_ in everyone])
-        wanted = {entry.program for entry in self.entries.entries if entry.program is not None}
+        named = {entry.program for entry in self.entries.entries if entry.program is not None}
+        wanted = {digest for digest in named if not table.programs[digest].is_plan}
         self.programs = {
             digest: self.engine.load(unpack(table.programs[digest].words[rank])) for digest in sorted(wanted)
         }

@@ -10,6 +10,7 @@ from chorale.job.table.model import TableProgram
 from chorale.synth.collective import CollectiveName
 
 _MOST_SIZES = 4096
+_OF_PROGRAMS = "digest", "collective", "by", "calls", "bytes", "seconds"
 
 
 class JobReport:
@@ -22,8 +23,8 @@ class JobReport:
         self.table = table
         self.ranks = ranks
         self._lock = threading.Lock()
-        self._programs: dict[tuple[str, str], list[float]] = {}
-        self._fallbacks: dict[tuple[str, str], list[float]] = {}
+        self._programs: dict[tuple[str, ...], list[float]] = {}
+        self._fallbacks: dict[tuple[str, ...], list[float]] = {}
         self._orders: dict[str, str | None] = {}
         self._reloads: list[dict[str, Any]] = []
         self._sizes: dict[tuple[str, str, int], list[float]] = {}
@@ -39,9 +40,9 @@ class JobReport:
         with self._lock:
             self._orders |= {program.digest: _fixed_order(program) for program in programs}
 
-    def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float) -> None:
-        """Count a run of a program."""
-        self._add(self._programs, (digest, collective), size_bytes, seconds)
+    def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float, by: str = "engine") -> None:
+        """Count a run of a program; by: the name of what moved its bytes."""
+        self._add(self._programs, (digest, collective, by), size_bytes, seconds)
         with self._lock:
             key = digest, collective, size_bytes
             if key in self._sizes or len(self._sizes) < _MOST_SIZES:
@@ -64,7 +65,7 @@ class JobReport:
         """Return the record that CHORALE_REPORT writes."""
         with self._lock:
             programs = [
-                {"digest": key[0], "collective": key[1], "calls": int(calls), "bytes": int(size), "seconds": seconds}
+                dict(zip(_OF_PROGRAMS, (*key, int(calls), int(size), seconds), strict=True))
                 for key, (calls, size, seconds) in sorted(self._programs.items())
             ]
             fallbacks = [
@@ -99,12 +100,12 @@ class JobReport:
         if any(CollectiveName(collective).reduces for _, collective in self._fallbacks):
             return False
         orders: dict[str, set[str | None]] = {}
-        for digest, collective in self._programs:
+        for digest, collective, _ in self._programs:
             if CollectiveName(collective).reduces:
                 orders.setdefault(collective, set()).add(self._orders.get(digest))
         return all(len(each) == 1 and None not in each for each in orders.values())
 
-    def _add(self, counts: dict[tuple[str, str], list[float]], key: tuple[str, str], size: int, seconds: float) -> None:
+    def _add(self, counts: dict[tuple[str, ...], list[float]], key: tuple[str, ...], size: int, seconds: float) -> None:
         with self._lock:
             count = counts.setdefault(key, [0, 0, 0.0])
             count[0] += 1

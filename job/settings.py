@@ -12,11 +12,13 @@ from chorale.job.table.layout import MAX_TABLE_BYTES, parse_table, require_signa
 from chorale.job.table.model import Table
 from chorale.synth.errors import InvalidInput, Unavailable
 
-TRANSPORTS = ("auto", "engine", "batched")
+TRANSPORTS = ("auto", "engine", "batched", "stand-in")
 """Ways to move the bytes of programs. `engine`: the engine, for CPU memory; `batched`: batched sends and receives of
-the
-inner backend, for every device; `auto`: the engine if it can, else batched.
+the inner backend, for every device; `auto`: the engine if it can, else batched, and kernels for plans; `stand-in`: as
+auto, but CPUs stand in for the GPUs of plans, for tests.
 """
+
+_PLAN_BYTES = 64 << 20
 
 
 _CHECK_LIMIT_S = 300.0
@@ -27,7 +29,8 @@ class JobSettings:
     """table: CHORALE_TABLE; strict: CHORALE_STRICT=1 refuses what the table does not cover; report: CHORALE_REPORT, a
     file or - for stderr; inner: CHORALE_INNER, the backend for the rest; interface: CHORALE_INTERFACE, a device;
     transport: CHORALE_TRANSPORT, see TRANSPORTS; reload_s: CHORALE_RELOAD, the seconds between two looks at the table's
-    file for a new one, 0 for never; status: CHORALE_STATUS, a file in which the report is kept up to date."""
+    file for a new one, 0 for never; status: CHORALE_STATUS, a file in which the report is kept up to date; plan_bytes:
+    CHORALE_PLAN_BYTES, the largest vectors for which plans get memory on GPUs."""
 
     table: Path | None = None
     strict: bool = False
@@ -37,6 +40,7 @@ class JobSettings:
     transport: str = "auto"
     reload_s: float = 1.0
     status: str | None = None
+    plan_bytes: int = _PLAN_BYTES
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> JobSettings:
@@ -58,6 +62,11 @@ class JobSettings:
         if not 0 <= seconds <= 3600:
             rule = "CHORALE_RELOAD must be a number of seconds from 0, which is never, to 3600"
             raise InvalidInput(rule, text, "set such a number, or none for 1")
+        plan_bytes = environment.get("CHORALE_PLAN_BYTES") or str(_PLAN_BYTES)
+        if not plan_bytes.isdecimal() or not 0 < int(plan_bytes) < 2**40:
+            raise InvalidInput(
+                "CHORALE_PLAN_BYTES must be a number of bytes", plan_bytes, "set one, or none for 64 MiB"
+            )
         return JobSettings(
             Path(table) if table else None,
             strict == "1",
@@ -67,6 +76,7 @@ class JobSettings:
             transport,
             seconds,
             environment.get("CHORALE_STATUS") or None,
+            int(plan_bytes),
         )
 
 

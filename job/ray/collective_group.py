@@ -145,7 +145,10 @@ class ChoraleRayGroup(BaseGroup):
     def _answer(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
         if dtype.upper() not in DataType.__members__:
             return Fallback.DTYPE
-        return Fallback.SIZE if size_bytes == 0 else self._engine.entries.find(collective, root, dtype, size_bytes)
+        answer = self._engine.entries.find(collective, root, dtype, size_bytes)
+        if isinstance(answer, JobEntry) and answer.program not in self._engine.programs:
+            return Fallback.PLAN
+        return Fallback.SIZE if size_bytes == 0 else answer
 
     def _execute(self, entry: JobEntry, source: Any, target: Any, operation: ReduceOp) -> None:
         """Run the program of `entry`; arrays that are not contiguous are copied."""

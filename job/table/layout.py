@@ -12,7 +12,8 @@ Lines of the index:
     ranks N
     program NUMBER DIGEST COLLECTIVE ROOT RANKS             (root -1: none)
     words NUMBER RANK OFFSET BYTES CRC32                    (offset into the blobs; packed, see `packing`)
-    entry COLLECTIVE DTYPE GROUP ROOT MIN MAX NUMBER        (group: * or ranks with commas; -1: no limit, no program)
+    entry COLLECTIVE DTYPE GROUP ROOT MIN MAX NUMBER        (group: * or ranks with commas; -1: no limit, no program
+                                                             or a plan, which native readers leave to the library)
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def table_bytes(table: Table, key: bytes | None = None) -> bytes:
         for rank, words in enumerate(program.words):
             index.append(f"words {number} {rank} {len(blobs)} {len(words)} {zlib.crc32(words)}")
             blobs += words
-    numbers = {digest: number for number, digest in enumerate(sorted(table.programs))}
+    programs_in_order = enumerate(sorted(table.programs.items()))
+    numbers = {digest: -1 if program.is_plan else number for number, (digest, program) in programs_in_order}
     index.extend(_entry_line(entry, numbers) for entry in table.entries)
     header = {
         "topology": table.topology,
@@ -222,9 +224,8 @@ def _program(value: dict[str, Any], blobs: bytes, most_bytes: int) -> TableProgr
 
 
 def _with_words(program: TableProgram, words: dict[int, bytes]) -> TableProgram:
-    return TableProgram(
-        **_program_header(program), text=program.text, words=tuple(words[r] for r in range(program.ranks))
-    )
+    ranks = 0 if program.is_plan else program.ranks
+    return TableProgram(**_program_header(program), text=program.text, words=tuple(words[r] for r in range(ranks)))
 
 
 def _words(index: bytes, blobs: bytes, programs: int) -> list[dict[int, bytes]]:

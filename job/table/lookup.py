@@ -23,6 +23,8 @@ class Fallback(StrEnum):
     LAYOUT = "elements that do not lie side by side"
     SHAPE = "vector that ranks do not divide into equal shards"
     DEVICE = "device that programs do not run on"
+    PLAN = "plans need tensors on GPUs that reach each other's memory"
+    ROOM = "larger than the memory that plans have"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ FORMAT = "chorale-table/1"
 ANY_DTYPE = "any"
 """Element type of an entry that serves all types."""
 
+PLAN_TARGET = "mscclpp-json"
+"""Of programs that are plans: GPUs run them as kernels, and nothing else in jobs runs them."""
+
 Json = Mapping[str, Any]
 
 
@@ -58,7 +61,7 @@ class TableProgram:
 
     digest:  SHA-256 of the text
     ranks:   number of ranks
-    words:   for each rank the words of `chorale.runners.engine.library`
+    words:   for each rank the words of `chorale.runners.engine.library`; none for a plan
     order_of_additions: the order that `chorale.synth.programs.additions` proves; None if nothing is added or proven
     """
 
@@ -72,6 +75,11 @@ class TableProgram:
     text: bytes = field(repr=False)
     words: tuple[bytes, ...] = field(repr=False)
     order_of_additions: Json | None = None
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it is a plan of one-sided operations."""
+        return self.target == PLAN_TARGET
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -16,11 +16,12 @@ from chorale.job.table.model import FORMAT, Table, TableProgram
 from chorale.runners.engine.library import encode_rank
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.additions import additions_document
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
 from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.lift import lift, read_unchecked
+from chorale.synth.targets.lift import lift_code, read_unchecked
 
 SWITCHES = "switches"
 """The rule that programs break in which switches act."""
@@ -67,14 +68,16 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
         return
     found = lifted.program
     yield from _broken_rules(lifted)
-    if not isinstance(found, Program) or lifted.findings:
+    if not isinstance(found, Program | ExecutionPlan) or lifted.findings:
         return
+    if program.is_plan != isinstance(found, ExecutionPlan):
+        yield "target", f"the table says {program.target}, the program {found.target}"
     facts = found.collective.name.value, found.collective.root, len(found.ranks)
     stated = program.collective, program.root, program.ranks
     for name, says, is_so in zip(("collective", "root", "ranks"), stated, facts, strict=True):
         if says != is_so:
             yield name, f"the table says {says}, the program {is_so}"
-    words = words_of(found)
+    words = words_of(found) if isinstance(found, Program) else ()
     if len(words) != len(program.words):
         yield "words", f"words for {len(program.words)} ranks, of {len(words)}"
     for rank, (new, old) in enumerate(zip(words, program.words, strict=False)):
@@ -93,9 +96,9 @@ def _broken_rules(lifted: Lifted[AnyProgram]) -> Iterator[tuple[str, str]]:
     others = [] if lifted.out_of_place is None else check_program(lifted.out_of_place)
     for fault in (*lifted.findings, *check_program(lifted.program), *others):
         yield fault.rule, fault.message
-    if not isinstance(lifted.program, Program):
-        yield "target", f"the engine of jobs executes XML programs, not {lifted.program.target}"
-    elif lifted.program.switches:
+    if not isinstance(lifted.program, Program | ExecutionPlan):
+        yield "target", f"jobs execute XML programs and plans, not {lifted.program.target}"
+    elif isinstance(lifted.program, Program) and lifted.program.switches:
         yield SWITCHES, f"{len(lifted.program.switches)} of its processes stand for switches, which jobs do not have"
 
 
@@ -117,7 +120,7 @@ def unlinked(text: bytes, ranks: tuple[int, ...], connected: Connected) -> list[
     ranks: of the job, in the order of the program's
     """
     program = read_unchecked(text).program
-    assert isinstance(program, Program)
+    assert isinstance(program, Program | ExecutionPlan)
     return [pair for pair in sorted(program.peers()) if not connected(ranks[pair[0]], ranks[pair[1]])]
 
 
@@ -145,7 +148,8 @@ def table_program(text: bytes, target: str, method: str, parameters: Mapping[str
 
     target, method, parameters: how it was made, for people
     """
-    program = lift(text)
+    program = lift_code(text)
+    assert isinstance(program, Program | ExecutionPlan)
     return TableProgram(
         hashlib.sha256(text).hexdigest(),
         target,
@@ -155,7 +159,7 @@ def table_program(text: bytes, target: str, method: str, parameters: Mapping[str
         program.collective.root,
         len(program.ranks),
         text,
-        words_of(program),
+        words_of(program) if isinstance(program, Program) else (),
         additions_document(program),
     )
 

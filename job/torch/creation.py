@@ -18,13 +18,14 @@ from chorale.job.record import recorder_of
 from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
+from chorale.job.torch.device import GroupMember, device_transport
 from chorale.job.torch.functions import extend_torch
 from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.recording import RecordingGroup, StatusFile, report_at_end
 from chorale.job.torch.reload import ReloadGroup, StoreExchange, TableReload
-from chorale.job.torch.transport import BatchedTransport, EngineTransport, LoadedTable
+from chorale.job.torch.transport import BatchedTransport, DeviceTransport, EngineTransport, LoadedTable
 from chorale.job.torch.work import WorkQueue
 from chorale.runners.engine.library import TORCH_VARIABLES, Devices
 from chorale.synth.errors import InvalidInput
@@ -72,7 +73,7 @@ def group_programs(
     """
     exchange = StoreExchange(store, rank, len(members), timeout.total_seconds())
     devices = Devices(settings.interface, TORCH_VARIABLES, _meeting_host(store))
-    loader = _Loader(tuple(members), rank, settings, timeout.total_seconds(), devices)
+    loader = _Loader(tuple(members), rank, settings, timeout.total_seconds(), devices, store)
     try:
         table, digest = job_table(settings.table) if settings.table else (None, "")
         current_report().table = digest or None
@@ -102,20 +103,38 @@ class _Loader:
     settings: JobSettings
     limit_s: float
     devices: Devices
+    store: Any
     batched: Mapping[str, BatchedTransport] = field(default_factory=dict)
     job_ranks: int = 0
+    turns: int = 0
 
     def first(self, table: Table | None, digest: str, exchange: StoreExchange) -> LoadedTable:
         """Return the table with which the group begins; None is a job without one. Raises as GroupEngine does."""
         entries = GroupEntries.of(table, self.members) if table else None
         self.job_ranks = table.ranks if table else 0
-        runs = entries is not None and any(entry.program is not None for entry in entries.entries)
-        if table is None or not runs or self.settings.transport == "batched":
+        current_report().note_orders(table.programs.values() if table else ())
+        named = {entry.program for entry in entries.entries if entry.program} if entries is not None else set()
+        plans = frozenset(each for each in named if table and table.programs[each].is_plan)
+        if table is None or not named - plans or self.settings.transport == "batched":
             require_one_table(self.members, [texts[0] for texts in exchange([digest])])
-            return LoadedTable(digest, entries)
+            return LoadedTable(digest, entries, plans=self._plans(table, digest, plans), digests=plans)
         limit_s = min(self.limit_s, _MEETING_S)
         transport = EngineTransport(table, digest, self.members, self.rank, exchange, self.devices, limit_s)
-        return LoadedTable(digest, entries, {"cpu": transport}, (transport,))
+        plans_run = self._plans(table, digest, plans)
+        return LoadedTable(digest, entries, {"cpu": transport}, (transport,), plans_run, plans)
+
+    def _plans(self, table: Table | None, digest: str, plans: frozenset[str]) -> DeviceTransport | None:
+        """Return what runs `plans` of a table on this group, None where nothing does."""
+        if table is None or not plans or self.settings.transport not in ("auto", "stand-in"):
+            return None
+        largest = {name: [entry.max_bytes for entry in table.entries if entry.program == name] for name in plans}
+        texts = {
+            table.programs[name].text: min(self.settings.plan_bytes, *(size or 2**62 for size in largest[name]))
+            for name in plans
+        }
+        self.turns += 1
+        member = GroupMember(self.rank, self.members, self.store, f"{digest[:12]}-{self.turns}", self.limit_s)
+        return device_transport(member, texts, self.settings.transport == "stand-in")
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
         """Return a table to which the group may switch. InvalidInput for one of another number of ranks."""

@@ -257,7 +257,8 @@ class GroupPrograms:
         if call.source.dtype in MOVED_DTYPES:
             call = as_bytes(call)
         device = call.source.device
-        transport = self.loaded.transports[device.type]
+        transport = self.loaded.transport(entry, device.type, call.size_bytes)
+        assert not isinstance(transport, Fallback)
         if is_captured(device):
             require_capturable(transport.is_connected, self.queue.is_idle, call.collective, call.size_bytes)
         order = StreamOrder(device, wait)
@@ -300,7 +301,8 @@ class GroupPrograms:
             return Fallback.SIZE
         if operation is None:
             return Fallback.OPERATION
-        return answer if device in self.loaded.transports else Fallback.DEVICE
+        found = self.loaded.transport(answer, device, size_bytes)
+        return found if isinstance(found, Fallback) else answer
 
     def _work_off(
         self,
@@ -335,7 +337,9 @@ class GroupPrograms:
         if call.finish is not None:  # where the output cannot be written, that is an error of this call alone
             with torch.no_grad():
                 call.finish()
-        current_report().count_program(entry.program, call.collective, call.size_bytes, perf_counter() - start)
+        current_report().count_program(
+            entry.program, call.collective, call.size_bytes, perf_counter() - start, transport.by
+        )
 
 
 def _failure(error: Exception, entry: JobEntry, call: ProgramCall) -> Exception:

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import torch
 
 from chorale.job.group import GroupEngine
-from chorale.job.table.lookup import GroupEntries
+from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.job.table.model import JobEntry, TableProgram
 from chorale.runners.device.element_types import DTYPES
+from chorale.runners.device.memory import copy_shards
+from chorale.runners.device.plans import GroupPlans
 from chorale.runners.engine.library import ReduceOp, Work
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -35,8 +37,11 @@ MOVED_DTYPES = frozenset(getattr(torch, name) for name in _MOVED if hasattr(torc
 class Transport(Protocol):
     """Runs programs for one group on one type of device. One thread at a time calls it, in the same order on all ranks.
 
+    by:           its name in reports
     is_connected: whether all ranks are connected, so that a run can be captured in a CUDA graph
     """
+
+    by: str
 
     @property
     def is_connected(self) -> bool: ...
@@ -59,7 +64,7 @@ class Transport(Protocol):
 class EngineTransport(GroupEngine):
     """Programs run by the engine of the group, on tensors in the processor's memory."""
 
-    is_connected = True
+    by, is_connected = "engine", True
 
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
@@ -75,6 +80,40 @@ class EngineTransport(GroupEngine):
         self.engine.execute(work)
 
 
+class DeviceTransport:
+    """Plans run as kernels, by `plans` of the group; name: of the type of device; by: see Transport."""
+
+    is_connected = True
+
+    def __init__(self, name: str, by: str, plans: GroupPlans) -> None:
+        self.name, self.by, self._plans = name, by, plans
+
+    def fits(self, digest: str, size_bytes: int) -> bool:
+        """Return whether there is room for vectors of that size: all ranks find the same."""
+        return self._plans.fits(digest, size_bytes, torch.uint8)
+
+    def run(
+        self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
+    ) -> None:
+        """See Transport. RuntimeError where a kernel gave up by now, which says who waited for whom; InvalidInput for
+        a call that nobody made before it goes into a CUDA graph."""
+        digest = str(entry.program)
+        self._require_whole()
+        ready = not is_captured(source.device) or self._plans.is_ready(digest, source, target, operation)
+        require_capturable(ready, True, collective, max(source.nbytes, target.nbytes))
+        with torch.no_grad():
+            self._plans.run(digest, source.detach().view(-1), target.detach().view(-1), operation)
+        if source.device.type == "cpu":
+            self._require_whole()
+
+    def close(self) -> None:
+        """Nothing is to be ended: memory goes with the last tensor."""
+
+    def _require_whole(self) -> None:
+        if (failure := self._plans.failure()) is not None:
+            raise RuntimeError(failure)
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
     """A tuning table as one group runs it: its entries for this group, and the transports for its programs.
@@ -83,12 +122,23 @@ class LoadedTable:
     entries:    None without a table
     transports: by type of device
     owned:      transports that are closed with this table; others serve several tables
+    plans:      runs plans, None if nothing does; digests: of the programs that are plans
     """
 
     digest: str
     entries: GroupEntries | None
     transports: Mapping[str, Transport] = field(default_factory=dict)
     owned: tuple[Transport, ...] = ()
+    plans: DeviceTransport | None = None
+    digests: frozenset[str] = frozenset()
+
+    def transport(self, entry: JobEntry, device: str, size_bytes: int) -> Transport | Fallback:
+        """Return what runs the program of `entry` on a type of device, or why nothing does."""
+        if entry.program not in self.digests:
+            return self.transports.get(device, Fallback.DEVICE)
+        if self.plans is None or self.plans.name != device:
+            return Fallback.PLAN
+        return self.plans if self.plans.fits(str(entry.program), size_bytes) else Fallback.ROOM
 
     def close(self) -> None:
         """End the connections of this table alone. Safe to call twice."""
@@ -191,6 +241,8 @@ class BatchedTransport:
 
     Not thread-safe: one run at a time, in the same order on all ranks.
     """
+
+    by = "batches"
 
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
         """programs: by digest; each is read when it is first run."""
@@ -311,7 +363,7 @@ class _Memory:
         if part.name == CollectiveName.REDUCE and part.rank != part.root:
             return
         if self._output.data_ptr() != self._target.data_ptr():
-            self._copy(self._target, self._shard, self._output, self._padded)
+            copy_shards(self._target, self._shard, self._output, self._padded)
         if operation == ReduceOp.AVG and part.name.reduces:
             is_whole = self._target.is_floating_point()
             torch.div(self._target, part.ranks, rounding_mode=None if is_whole else "trunc", out=self._target)
@@ -328,7 +380,7 @@ class _Memory:
             return [source, self._output]
         given = source.new_zeros(inputs * self._padded)
         if not ignores_input:
-            self._copy(given, self._padded, source, self._shard)
+            copy_shards(given, self._padded, source, self._shard)
         return [given, self._output]
 
     def _whole(self, source: Any) -> Any:
@@ -345,14 +397,8 @@ class _Memory:
         self._output = whole[own] if part.name == CollectiveName.REDUCE_SCATTER else whole
         ignores_input = part.name == CollectiveName.BROADCAST and part.rank != part.root
         if not ignores_input and given.data_ptr() != source.data_ptr():
-            self._copy(given, self._padded, source.clone() if _overlap(source, given) else source, self._shard)
+            copy_shards(given, self._padded, source.clone() if _overlap(source, given) else source, self._shard)
         return whole
-
-    @staticmethod
-    def _copy(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-        """Copy pieces that start every `from_stride` elements to positions that start every `to_stride` elements."""
-        most = min(to_stride, from_stride)
-        to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])
 
 
 def _overlap(first: Any, second: Any) -> bool:

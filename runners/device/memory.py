@@ -5,7 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +59,9 @@ class PlanDevice(Protocol):
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
         """Enqueue a kernel, whose `Binding` is a tensor of the device, on the current stream."""
 
+    def in_turn(self) -> AbstractContextManager[None]:
+        """What is enqueued within comes after all that was enqueued so before, on whichever streams."""
+
 
 class CudaDevice:
     """The current GPU, in symmetric memory of torch; `name` of the group is one that torch does not know yet."""
@@ -75,6 +79,7 @@ class CudaDevice:
         self._generation = 10 * facts.major + facts.minor
         self.most_blocks = facts.multi_processor_count // sharing
         self._kernels: dict[KernelKind, Kernel] = {}
+        self._last: tuple[Any, Any] | None = None  # the stream of the last call, and an event at its end
         self._host: list[Any] = []
 
     def allocate(self, size_bytes: int) -> SymmetricBuffer:
@@ -108,6 +113,20 @@ class CudaDevice:
         """See PlanDevice."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
         self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """See PlanDevice. A graph that is captured orders its own calls by its stream."""
+        stream = torch.cuda.current_stream(self._device)
+        if torch.cuda.is_current_stream_capturing():
+            yield
+            return
+        before, done = self._last or (stream, torch.cuda.Event())
+        if before != stream:
+            stream.wait_event(done)
+        yield
+        done.record(stream)
+        self._last = stream, done
 
     def _kind(self, arithmetic: Arithmetic) -> KernelKind:
         same = Arithmetic(arithmetic.type, arithmetic.operation)  # whether sums stay wide is said at the call
@@ -158,6 +177,10 @@ class ProcessorDevice:
 
     def prepare(self, arithmetic: Arithmetic) -> None:
         """See PlanDevice: the library has all."""
+
+    def in_turn(self) -> AbstractContextManager[None]:
+        """See PlanDevice: calls end before they return."""
+        return nullcontext()
 
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
         """See PlanDevice; what is not finished in time is in the record, as from a kernel."""

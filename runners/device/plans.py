@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from chorale.runners.plans.rank_plans import (
 )
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.memory import SPLIT_BY_RANK
+from chorale.synth.programs.plans.explanation import packet_writer
 from chorale.synth.programs.plans.plan import ExecutionPlan
 
 
@@ -152,6 +154,10 @@ class GroupPlans:
 
     def run(self, name: str, source: Any, target: Any, operation: ReduceOp = ReduceOp.SUM) -> None:
         """Enqueue the plan called `name` on the current stream: tensors as `Transport.run` of jobs wants them."""
+        with self._device.in_turn():
+            self._run(name, source, target, operation)
+
+    def _run(self, name: str, source: Any, target: Any, operation: ReduceOp) -> None:
         key, sizes, homes = self._call(name, source, target, operation)
         placed = self._placed[name]
         bound = self._bound.get(key) or self._bind(key, placed, sizes, homes)
@@ -175,7 +181,8 @@ class GroupPlans:
         """Return what blocks waited for that gave up so far; nothing waits for kernels that still run."""
         for name, placed in self._placed.items():
             if placed.record[0]:
-                lines = blocked_lines(placed.record.tolist()).splitlines()
+                writer_of = partial(packet_writer, placed.plan, self._rank)
+                lines = blocked_lines(placed.record.tolist(), writer_of).splitlines()
                 told = "; ".join("block {} step {} {}".format(*line.split(" ", 2)) for line in lines)
                 return f"plan {name[:12]} on rank {self._rank} of the group was given up: {told}"
         return None

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,19 +67,24 @@ def _rounded(size_bytes: int) -> int:
 
 
 REASONS = (
-    *("its turn", "rank {} to begin", "a signal of rank {}", "a semaphore", "other blocks at a barrier"),
+    *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
     *("packets", "its port", "what lies outside of its memory"),
 )
 """Why a block waits, by the numbers of native/plan_core.hpp."""
 
 
-def blocked_lines(record: Sequence[int]) -> str:
-    """Return what a record says: a line for each block that gave up, with block, step and what it waited for."""
+def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] = lambda _: None) -> str:
+    """Return what a record says: a line for each block that gave up, with block, step and what it waited for.
+
+    writer_of: gives the rank whose packets come to a piece of scratch, None for one that is not known
+    """
     lines = []
     for block, first in enumerate(range(1, len(record), 4)):
-        step, why, who, given_up = (int(word) for word in record[first : first + 4])
-        if given_up:
-            lines.append(f"{block} {step} waits for {REASONS[why].format(who)}\n")
+        step, why, who, which = (int(word) for word in record[first : first + 4])
+        if which > 0:
+            writer = writer_of(which - 1) if REASONS[why] == "packets" else None
+            of = "" if writer is None else f" of rank {writer}"
+            lines.append(f"{block} {step} waits for {REASONS[why].format(who, which - 1)}{of}\n")
     return "".join(lines)
 
 

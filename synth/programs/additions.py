@@ -11,13 +11,19 @@ sequence stays. What the size changes is only which elements are in which chunk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 from hashlib import sha256
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.explanation import Position
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.plain_execution import PlainExecution
+from chorale.synth.programs.plans.explanation import pieces_moved
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan
+from chorale.synth.programs.plans.values import PlanValues
 from chorale.synth.programs.program import Program, chunks_moved
 
 MAX_MOVES = 2**22
@@ -94,34 +100,107 @@ class OrderOfAdditions:
         }
 
 
-def order_of_additions(program: Program, most_moves: int = MAX_MOVES) -> OrderOfAdditions | None:
-    """Return how `program`, in which `check_execution` finds nothing wrong, adds.
+def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_MOVES) -> OrderOfAdditions | None:
+    """Return how `program`, in which its check finds nothing wrong, adds.
 
-    None for collectives that add nothing, for custom ones, and for programs that move more than `most_moves` chunks.
-    InvalidInput for a program that hangs, or whose result comes from what was never written. O(chunks moved).
+    None for collectives that add nothing, for custom ones, for programs that move more than `most_moves` chunks, and
+    for plans that move a quarter of that, or in which a switch adds, in an order of its own. InvalidInput for a program
+    that hangs, or whose result comes from what was never written. O(chunks moved), of plans O(turns * blocks), too.
     """
     collective = program.collective
-    if collective.custom is not None or not collective.reduces or chunks_moved(program) > most_moves:
+    if collective.custom is not None or not collective.reduces:
         return None
-    execution = _Execution(program)
-    if not execution.run():
-        raise _wrong("it hangs")
-    shape = BufferShape(
-        program.collective.name, program.chunks, len(program.ranks), program.in_place, program.collective.root
-    )
+    shape = BufferShape(collective.name, program.chunks, len(program.ranks), program.in_place, collective.root)
     chunk_of = {rank: tuple(shape.result_chunks(rank).tolist()) for rank in range(len(program.ranks))}
     chunk_of = {rank: chunks for rank, chunks in chunk_of.items() if chunks}
-    results = {rank: execution.results_of(rank, len(chunks)) for rank, chunks in chunk_of.items()}
-    return OrderOfAdditions(len(program.ranks), tuple(execution.sums), results, chunk_of)
+    expressions = _Expressions(len(program.ranks))
+    if isinstance(program, ExecutionPlan):
+        if pieces_moved(program) > most_moves // 4 or _adds_by_switch(program):
+            return None
+        results = _PlanExecution(program, expressions).results(chunk_of)
+        pieces = len(next(iter(results.values()))) // len(next(iter(chunk_of.values())))
+        if pieces > 1:
+            chunk_of = {
+                rank: tuple(chunk * pieces + piece for chunk in chunks for piece in range(pieces))
+                for rank, chunks in chunk_of.items()
+            }
+    else:
+        if chunks_moved(program) > most_moves:
+            return None
+        execution = _Execution(program, expressions)
+        if not execution.run():
+            raise _wrong("it hangs")
+        results = {rank: execution.results_of(rank, len(chunks)) for rank, chunks in chunk_of.items()}
+    return OrderOfAdditions(len(program.ranks), tuple(expressions.sums), results, chunk_of)
+
+
+def _adds_by_switch(plan: ExecutionPlan) -> bool:
+    operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
+    adding = Action.GROUP_LOAD_REDUCE, Action.GROUP_LOAD_REDUCE_STORE
+    return any(operation.action in adding for operation in operations)
+
+
+@dataclass(slots=True)
+class _Expressions:
+    """Numbers of expressions: those of ranks, then those of sums."""
+
+    ranks: int
+    sums: list[tuple[int, int]] = field(default_factory=list)
+    _numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def sum_of(self, value: int, other: int) -> int:
+        """Return the number of the sum of two expressions."""
+        pair = min(value, other), max(value, other)
+        number = self._numbers.get(pair)
+        if number is None:
+            number = self._numbers[pair] = self.ranks + len(self.sums)
+            self.sums.append(pair)
+        return number
+
+
+class _PlanExecution(PlanValues[int]):
+    """A call of a plan on expressions."""
+
+    def __init__(self, plan: ExecutionPlan, expressions: _Expressions) -> None:
+        super().__init__(plan)
+        self._expressions = expressions
+        for rank in range(len(plan.ranks)):
+            base = plan.layout(rank).input_base
+            for cell in range(base, base + plan.chunks):
+                for piece in self.pieces_of(rank, cell):
+                    self.held[piece] = rank
+
+    def total(self, position: Position, cells: Sequence[int]) -> int | None:
+        """Return the sum of what is read, in the order of the kernel: plain data first, then packets."""
+        values = [self.held[cell] for cell in cells]
+        found = [value for value in values if value is not None]
+        return reduce(self._expressions.sum_of, found) if len(found) == len(values) else None
+
+    def results(self, chunk_of: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+        """Return the expression of each chunk of the output of each rank, or of each piece where those of some chunk
+        differ."""
+        self.run()
+        found: dict[int, tuple[int, ...]] = {}
+        for rank, chunks in chunk_of.items():
+            base = self._plan.layout(rank).output_base
+            cells = [piece for chunk in range(len(chunks)) for piece in self.pieces_of(rank, base + chunk)]
+            written = [value for value in (self.held[cell] for cell in cells) if value is not None]
+            if len(written) < len(cells):
+                raise _wrong("a result comes from a chunk that was never written")
+            found[rank] = tuple(written)
+        first = {rank: row[:: self._pieces] for rank, row in found.items()}
+        is_one = all(
+            row == tuple(each for each in first[rank] for _ in range(self._pieces)) for rank, row in found.items()
+        )
+        return first if is_one else found
 
 
 class _Execution(PlainExecution[int]):
     """A run of a program on expressions."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, expressions: _Expressions) -> None:
         super().__init__(program)
-        self._numbers: dict[tuple[int, int], int] = {}
-        self.sums: list[tuple[int, int]] = []
+        self._expressions = expressions
         for rank, layout in enumerate(self.layouts):
             first = self.first_cell[rank] + layout.input_base
             self.memory[first : first + program.chunks] = [rank] * program.chunks
@@ -135,12 +214,7 @@ class _Execution(PlainExecution[int]):
 
     def sum_of(self, value: int, other: int) -> int:
         """Return the number of the sum of two expressions."""
-        pair = min(value, other), max(value, other)
-        number = self._numbers.get(pair)
-        if number is None:
-            number = self._numbers[pair] = len(self.program.ranks) + len(self.sums)
-            self.sums.append(pair)
-        return number
+        return self._expressions.sum_of(value, other)
 
 
 def _wrong(found: str) -> InvalidInput:
@@ -150,8 +224,8 @@ def _wrong(found: str) -> InvalidInput:
 
 
 def additions_document(program: object) -> dict[str, Any] | None:
-    """Return the facts of a checked program; None where nothing is added, where it is too large, and for plans."""
-    if not isinstance(program, Program):
+    """Return the facts of a checked program; None where `order_of_additions` has none."""
+    if not isinstance(program, Program | ExecutionPlan):
         return None
     order = order_of_additions(program)
     return None if order is None else order.to_json()

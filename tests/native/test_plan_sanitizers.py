@@ -57,8 +57,8 @@ def test_what_is_not_finished_says_who_waits_for_whom(threads: int) -> None:
     assert first is not None
     assert second is not None
     assert first.is_late
-    assert first.blocked == "0 6 waits for a signal of rank 1\n"
-    assert second.blocked == "0 6 waits for a signal of rank 0\n"
+    assert first.blocked == "0 6 waits for signal 0 of rank 1\n"
+    assert second.blocked == "0 6 waits for signal 0 of rank 0\n"
 
 
 def test_a_rank_that_never_comes_is_named() -> None:

@@ -15,6 +15,7 @@ from chorale.runners.api.workers import Workers
 from chorale.runners.measurement.driver import LinkLimit
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.programs.additions import order_of_additions
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
@@ -337,7 +338,7 @@ def same_bits_everywhere(text: bytes) -> bool:
     program = read_unchecked(text).program
     if not program.collective.reduces:
         return True
-    order = order_of_additions(program) if isinstance(program, Program) else None
+    order = order_of_additions(program) if isinstance(program, Program | ExecutionPlan) else None
     return order is not None and order.same_on_all_ranks
 
 

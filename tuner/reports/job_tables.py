@@ -38,11 +38,10 @@ from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.library_call import is_library_text, parse_library_call
 from chorale.synth.programs.library_settings import LibrarySettings
-from chorale.synth.programs.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import reachability
-from chorale.synth.targets.lift import lift
-from chorale.synth.targets.mscclpp_reading import is_plan_text
+from chorale.synth.targets.lift import lift_code
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -177,27 +176,28 @@ def assemble(
 
 def checked_program(
     text: bytes, name: str, method: str | None = None, parameters: Mapping[str, Any] | None = None
-) -> tuple[Program, TableProgram]:
-    """Return the program in `text` after checking it, and the same as a table has it.
+) -> tuple[AnyProgram, TableProgram]:
+    """Return the program or plan in `text` after checking it, and the same as a table has it.
 
     method, parameters: how it was made; by default what the program says itself
 
-    InvalidInput for what the engine does not execute, CheckFailed for a program that does not do what its collective
+    InvalidInput for what jobs do not execute, CheckFailed for a program that does not do what its collective
     says; both name it by `name`.
     """
-    if is_plan_text(text):
-        value, way_out = f"{name}: a plan for MSCCL++", "lower the schedule with --target oneccl-xml or msccl-xml"
-        raise InvalidInput("jobs execute XML programs", value, way_out)
     for rule, message in text_violations(text):
         if rule == SWITCHES:
             way_out = "choose programs of ranks alone; campaigns for jobs have them without the method in-network"
             raise InvalidInput("jobs have processes for ranks only", f"{name}: {message}", way_out)
         demand = f"a program must do what its collective says ({rule})"
         raise CheckFailed(demand, f"{name}: {message}", "lower it again")
-    program = lift(text)
+    program = lift_code(text)
     words = program.name.split()  # such as `allgather bfb torus:4x4`
     named = words[1] if len(words) == 3 and words[1] in METHODS else ""
-    stated = {name: getattr(program, name) for name in ("chunks", "channels", "protocol", "in_place")}
+    stated = {
+        name: getattr(program, name)
+        for name in ("chunks", "channels", "protocol", "in_place")
+        if hasattr(program, name)
+    }
     return program, table_program(text, program.target, method or named, parameters or stated)
 
 
@@ -208,7 +208,7 @@ def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
     return _gap_document(schedule.topology, schedule.collective, achieved, bound) | {"schedule_id": schedule.id}
 
 
-def program_certificate(program: Program, network: Topology) -> dict[str, Any]:
+def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
     """Return how far a program is from a bound on all schedules, with the bound's certificate, checked."""
     return bound_certificate(network, program.collective, program_time_per_byte(program, network))
 
@@ -569,7 +569,9 @@ def _what_for(collective: str, root: int | None, dtype: str, group: Sequence[int
 
 def _what_runs(table: Table, entry: JobEntry) -> str:
     if entry.program is not None:
-        return f"{table.programs[entry.program].method or 'a program'} {entry.program[:SHOWN_DIGITS]}"
+        program = table.programs[entry.program]
+        what = " ".join(filter(None, ["plan" if program.is_plan else "", program.method])) or "a program"
+        return f"{what} {entry.program[:SHOWN_DIGITS]}"
     if entry.settings is None:
         return "the library's own"
     named = {name: "" if name in ("algorithm", "protocol") else f"{name}=" for name in entry.settings}

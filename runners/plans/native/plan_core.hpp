@@ -38,7 +38,8 @@ struct alignas(16) Vector {
 //         bytes of a piece, how often they changed, and whether a thread of it says why it gave up; then signals heard of
 //         each slot, semaphores, barriers
 // broken: of this rank, for all its plans: whether a block gave up, so that nobody waits any more
-// record: for the host: whether a block gave up, then for each: step, why, who, and 1 if it did
+// record: for the host: whether a block gave up, then for each: step, why, who, and if it did 1 more than which: the
+//         number of a signal, the piece of scratch without its packet
 // bases:  the address of each window of each rank, then those through which a switch reaches the windows of all, or 0
 // half:   bytes from one half of packets to the other
 struct Binding {
@@ -131,19 +132,21 @@ private:
         const i64* action = words_ + at_;
         const bool is_told = begun_ && at_ < end_ && !is_outside_;
         const i64 doing = is_told ? action[Field::kind] : i64(Kind::nop);
-        u64 why = is_outside_ ? Why::outside : begun_ ? Why::turn : Why::other_ranks, who = begun_ ? ~u64(0) : progress_;
+        u64 why = is_outside_ ? Why::outside : begun_ ? Why::turn : Why::other_ranks, who = begun_ ? ~u64(0) : progress_, which = 0;
         if (doing == Kind::wait && progress_ < u64(action[Field::operands])) {
             why = Why::a_signal;
+            which = u64(action[Field::operands + 1 + 2 * progress_]);
             who = u64(action[Field::operands + 2 + 2 * progress_]);
         } else if (doing == Kind::acquire || doing == Kind::barrier) {
             why = doing == Kind::acquire ? Why::a_semaphore : Why::other_blocks;
         } else if (doing == Kind::move || doing == Kind::port_move) {
             why = entered_ ? Why::a_port : Why::a_packet;
+            which = absent_;
         }
         m_.store(entry, begun_ && at_ < end_ ? u64(action[Field::step]) : 0);
         m_.store(entry + 1, why);
         m_.store(entry + 2, who);
-        m_.store(entry + 3, 1);
+        m_.store(entry + 3, 1 + which);
     }
 
     CHORALE_CODE bool give_up() {
@@ -391,7 +394,10 @@ private:
             u64 two[2];
             m_.load_packets(reinterpret_cast<const u64*>(at), two);
             const u64 flag = call_ & 0xffffffffu;
-            if (two[0] >> 32 != flag || two[1] >> 32 != flag) return false;
+            if (two[0] >> 32 != flag || two[1] >> 32 != flag) {
+                absent_ = u64(some.place[2 * source + 1]) + (some.from + unit * 8) / b_.piece;
+                return false;
+            }
             ways[0].take((two[0] & 0xffffffffu) | two[1] << 32, is_first, keeps_wide);
         }
         return true;
@@ -437,7 +443,10 @@ private:
         for (; progress_ < some.bytes / 8; progress_++) {
             u64 two[2];
             m_.load_packets(reinterpret_cast<const u64*>(place(some, 0, progress_ * 8)), two);
-            if (two[0] >> 32 != (call_ & 0xffffffffu) || two[1] >> 32 != (call_ & 0xffffffffu)) return false;
+            if (two[0] >> 32 != (call_ & 0xffffffffu) || two[1] >> 32 != (call_ & 0xffffffffu)) {
+                absent_ = u64(some.place[1]) + (some.from + progress_ * 8) / b_.piece;
+                return false;
+            }
         }
         return true;
     }
@@ -448,7 +457,7 @@ private:
     u64 block_, lane_, lanes_;
     i64 at_, end_, pipeline_ = 0;
     u64 *mine_, *heard_, *semaphores_, *barriers_;
-    u64 call_, changes_, part_ = 0, progress_ = 0, ticket_ = 0;
+    u64 call_, changes_, part_ = 0, progress_ = 0, ticket_ = 0, absent_ = 0;
     bool begun_ = false, entered_ = false, gave_up_ = false, is_outside_ = false;
 };
 

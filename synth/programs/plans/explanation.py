@@ -9,8 +9,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from chorale.synth.programs.explanation import (
     MAX_EXPLAINED,
     Explanation,
@@ -23,10 +21,10 @@ from chorale.synth.programs.explanation import (
     sum_of,
 )
 from chorale.synth.programs.memory import BufferShape, cell_name
-from chorale.synth.programs.plans.moves import Move, MoveMaker, Repeat, Step, Stretch, pieces_of_a_chunk, unrolled
+from chorale.synth.programs.plans.moves import MoveMaker, Repeat, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation
-from chorale.synth.programs.plans.run import Fault, PlanRun
-from chorale.synth.programs.postconditions import expected_outputs, initial_inputs, words_of
+from chorale.synth.programs.plans.values import PlanValues
+from chorale.synth.programs.postconditions import expected_outputs, initial_inputs
 from chorale.synth.programs.program import ProgramViolation
 
 
@@ -38,45 +36,25 @@ class OperationTurn(NamedTuple):
     at: int | None
 
 
-class PlanHistory(PlanRun):
-    """One call of a structurally sound plan, in which each block does one operation a turn if nothing holds it up.
-
-    Nothing is refused, so that all is done that ever will be. O(turns * blocks + chunks moved).
-    """
+class PlanHistory(PlanValues[Part]):
+    """A call of a structurally sound plan on parts of chunks, and what went wrong in it."""
 
     def __init__(self, plan: ExecutionPlan, parts: int = 1) -> None:
-        super().__init__(plan, parts, 1)
+        super().__init__(plan, parts)
         self._shape = BufferShape(plan.collective.name, plan.chunks, len(plan.ranks), plan.in_place)
         self._parts = PartHistory(plan, self._cell_name)
-        self._held: list[Part | None] = [None] * self._memory.first_cell[-1]
         self._sums: dict[Position, tuple[Part, tuple[tuple[str, Position | None], ...]]] = {}
-        self._turns: list[list[int]] = [[] for _ in self._blocks]
         for rank in range(len(plan.ranks)):
-            first = self._memory.first_cell[rank] + plan.layout(rank).input_base * self._pieces
-            for chunk, part in enumerate(parts_of(plan, initial_inputs(plan, rank), rank)):
-                for cell in range(first + chunk * self._pieces, first + (chunk + 1) * self._pieces):
-                    self._held[cell] = part
-                    self._parts.begin(cell, part)
-
-    def run(self) -> None:
-        """Do all operations that can be done."""
-        for rank in range(len(self._plan.ranks)):
-            self._begin(rank, 1)
-        turn, moved = 0, True
-        while moved:
-            ready = [number for number in range(len(self._blocks)) if self._is_ready(number)]
-            moved = False
-            for number in ready:
-                if self._step(number) is True:
-                    self._turns[number].append(turn)
-                    moved = True
-            turn += 1
+            for cell, part in enumerate(parts_of(plan, initial_inputs(plan, rank), rank), plan.layout(rank).input_base):
+                for piece in self.pieces_of(rank, cell):
+                    self.held[piece] = part
+                    self._parts.begin(piece, part)
 
     def turns(self) -> dict[tuple[int, int], list[OperationTurn]]:
         """Return, by rank and block, its operations in their order, and their turns."""
         found = {}
         for number, end in enumerate(self._blocks):
-            done = self._turns[number]
+            done = self.turns_of[number]
             steps = enumerate(self._steps[number])
             found[end] = [
                 OperationTurn(step.number, step.operation, done[k] if k < len(done) else None) for k, step in steps
@@ -99,37 +77,19 @@ class PlanHistory(PlanRun):
         if expected is None:
             return None
         required = parts_of(self._plan, expected, None)[chunk]
-        base = self._memory.first_cell[rank] + (self._plan.layout(rank).output_base + chunk) * self._pieces
-        cells = range(base, base + self._pieces)
-        wrong = next((cell for cell in cells if self._held[cell] != required), base)
-        return self._parts.wrong_result(wrong, self._held[wrong], required, rank)
+        cells = self.pieces_of(rank, self._plan.layout(rank).output_base + chunk)
+        wrong = next((cell for cell in cells if self.held[cell] != required), cells.start)
+        return self._parts.wrong_result(wrong, self.held[wrong], required, rank)
 
-    def _end(self, rank: int) -> list[ProgramViolation]:
-        self._begin(rank, self._call[rank] + 1)
-        return []
+    def note(self, position: Position, value: Part | None, rank: int, cell: int) -> None:
+        """Remember who wrote a cell."""
+        self._parts.record(position, value, rank, cell=cell)
 
-    def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        """Move parts, and tell what is told with them."""
-        rank, index = self._blocks[number]
-        call, doer = self._call[rank], self._doer(number, step, move)
-        position = rank, index, step.number
-        sources = [self._memory.cells(each) for each in (*move.reads, *move.takes)]
-        totals = [self._total(position, [cells.start + k for cells in sources]) for k in range(_length(move))]
-        for stretch in (*move.writes, *move.packets):
-            first = self._memory.cells(stretch).start
-            for cell, part in enumerate(totals, first):
-                self._parts.record(position, part, stretch.rank, cell=cell)
-                self._held[cell] = part
-        for stretch in move.packets:
-            self._packets.put(doer, stretch, call, self._no_data(stretch))
-        self._signal(number, step, move)
-        return None
-
-    def _total(self, position: Position, cells: list[int]) -> Part | None:
+    def total(self, position: Position, cells: Sequence[int]) -> Part | None:
         """Return the sum of what `cells` hold; what goes wrong in it is remembered."""
-        total = self._held[cells[0]]
+        total = self.held[cells[0]]
         for cell in cells[1:]:
-            added = self._held[cell]
+            added = self.held[cell]
             if total is None or added is None:
                 return None
             before, total = total, sum_of(total, added)
@@ -139,17 +99,10 @@ class PlanHistory(PlanRun):
                 self._sums.setdefault(position, (total, tuple(zip(verbs, writers, strict=False))))
         return total
 
-    def _no_data(self, stretch: Stretch) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(stretch.count, dtype=np.int64), np.zeros((stretch.count, words_of(self._plan)), dtype=np.uint64)
-
     def _cell_name(self, cell: int) -> str:
         rank = bisect_right(self._memory.first_cell, cell) - 1
         offset = (cell - self._memory.first_cell[rank]) // self._pieces
         return cell_name(self._shape, rank, self._plan.layout(rank), offset)
-
-
-def _length(move: Move) -> int:
-    return (*move.reads, *move.takes)[0].count
 
 
 MAX_MOVES = 2**20
@@ -173,6 +126,13 @@ def plan_explanations(plan: ExecutionPlan, violations: Sequence[ProgramViolation
     stuck = {_position(v) for v in violations if v.rule == "deadlock"} - {None}
     waits = _Waits(plan, {position for position in stuck if position is not None})
     return [waits.explain(v) if v.rule == "deadlock" else item for v, item in zip(violations, behind, strict=True)]
+
+
+def packet_writer(plan: ExecutionPlan, rank: int, piece: int) -> int | None:
+    """Return which rank writes packets to a piece of the scratch of `rank`; None where nobody does."""
+    maker = MoveMaker(plan, pieces_of_a_chunk(plan, 1))
+    writers = [writer for writer, _ in _Waits(plan, set()).packets_written(maker, rank, range(piece, piece + 1))]
+    return None if writers[0] is None else writers[0][0]
 
 
 def pieces_moved(plan: ExecutionPlan) -> int:
@@ -272,13 +232,13 @@ class _Waits:
         for move in maker.moves(rank, block, operation, Repeat()):
             for taken in move.takes if move.waits else ():
                 pieces = range(taken.first, taken.first + taken.count)
-                for writer, some in self._written(maker, taken.rank, pieces):
+                for writer, some in self.packets_written(maker, taken.rank, pieces):
                     first, last = some.start // maker.pieces, (some.stop - 1) // maker.pieces
                     chunks = f"s[{first}]" if first == last else f"s[{first}..{last}]"
                     what = f"it waits for packets in {chunks} of rank {taken.rank}"
                     yield (f"{what}, which nothing writes", None) if writer is None else self._clause(what, writer)
 
-    def _written(self, maker: MoveMaker, rank: int, pieces: range) -> Iterator[tuple[Position | None, range]]:
+    def packets_written(self, maker: MoveMaker, rank: int, pieces: range) -> Iterator[tuple[Position | None, range]]:
         """Yield which runs of `pieces` of scratch of `rank` one operation writes as packets, or none."""
         writer_of: dict[int, Position] = {}
         for other, body in enumerate(self._plan.ranks):

@@ -29,6 +29,7 @@ QUICK = (
     *("forged_table", "status_of_a_running_job", "table_that_a_rank_cannot_read", "report_at_the_end", "stalled_peer"),
     *("sparse_gradients", "sums_with_a_factor", "fsdp2_with_a_factor", "sizes_that_differ", "many_groups"),
     *("splits_and_monitored_barriers", "mistakes_in_one_call", "detailed_debugging"),
+    *("plans_on_stand_ins", "plans_without_gpus", "plans_of_a_stalled_peer"),
     *("abort_ends_threads", "calls_in_callbacks", "rank_that_does_not_come", "exit_without_destroy"),
 )
 

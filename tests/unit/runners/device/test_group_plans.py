@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 
 import pytest
@@ -13,9 +14,11 @@ from chorale.runners.device.plans import DeviceOptions, GroupPlans  # noqa: E402
 from chorale.runners.engine.library import ReduceOp  # noqa: E402
 from chorale.synth.lowering.options import LoweringOptions  # noqa: E402
 from chorale.synth.lowering.switch_plans import switch_plan  # noqa: E402
+from chorale.synth.programs.additions import order_of_additions  # noqa: E402
 from chorale.synth.programs.plans.plan import ExecutionPlan  # noqa: E402
 from chorale.synth.programs.plans.translate import plan_of  # noqa: E402
 from chorale.synth.targets.mscclpp_reading import parse_plan  # noqa: E402
+from chorale.synth.targets.mscclpp_text import plan_text  # noqa: E402
 from tests.conformance.plan_cases import CASES, document_of  # noqa: E402
 from tests.unit.runners.device.ranks import on_all_ranks  # noqa: E402
 from tests.unit.synth.lowering.programs import lowered  # noqa: E402
@@ -132,6 +135,37 @@ def test_sums_that_stay_wide_are_rounded_once() -> None:
     assert sums(True) == {264.0}  # what is next to 263, and even
 
 
+ORDERED = {
+    "puts": ("complete:4", {}),
+    "packets": ("complete:4", {"protocol": "LL", "fuse": True}),
+    "reads": ("complete:4", {"reads": True}),
+    "groups": ("hypercube:2", {"block_group": 2}),
+    "pipeline": ("ring:4", {"pipeline_bytes": 64}),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter"])
+def test_results_are_the_bits_of_the_order_of_additions_that_is_stated(name: str, collective: str) -> None:
+    spec, options = ORDERED[name]
+    plan = made(spec, collective, **options)
+    order = order_of_additions(plan)
+    assert order == order_of_additions(parse_plan(plan_text(plan).encode()))
+    values = [torch.rand(4 * 96, generator=torch.Generator().manual_seed(rank)) for rank in range(4)]
+    for left, right in order.sums:
+        values.append(values[left] + values[right])
+
+    def work(group: GroupPlans, rank: int) -> bool:
+        target = torch.empty(4 * 96 if collective == "allreduce" else 96)
+        group.run("plan", values[rank], target)
+        pairs = list(zip(order.results[rank], order.chunk_of[rank], strict=True))
+        return bool(
+            target.equal(torch.cat([values[sum_].view(-1, len(target) // len(pairs))[at] for sum_, at in pairs]))
+        )
+
+    assert on_all_ranks({"plan": plan}, work) == [True] * 4
+
+
 def test_tensors_in_symmetric_memory_are_used_where_they_are() -> None:
     plans = {"allreduce": made("complete:4", "allreduce"), "gathered allgather": made("complete:4", "allgather")}
 
@@ -168,3 +202,23 @@ def test_a_peer_that_does_not_come_is_named_and_nothing_runs_after_it() -> None:
     alone = on_all_ranks(plans, work, DeviceOptions(limit_s=0.2), who=(0,))[0]
     assert alone[0] is None
     assert "block 0 step 0 waits for rank 1 to begin" in alone[1]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told"), [("Simple", r"waits for signal \d+ of rank 2"), ("LL", "waits for packets of rank 2")]
+)
+def test_a_peer_that_stops_between_calls_is_named_with_its_signal(protocol: str, told: str) -> None:
+    def work(group: GroupPlans, rank: int) -> str | None:
+        tensor = torch.ones(64)
+        group.run("allreduce", tensor, tensor)
+        if rank != 2:
+            group.run("allreduce", tensor, tensor)
+        return group.failure()
+
+    plans = {"allreduce": made("complete:4", "allreduce", protocol=protocol)}
+    failures = on_all_ranks(plans, work, DeviceOptions(limit_s=0.5))
+    for rank in (0, 1, 3):
+        assert re.search(
+            rf"plan allreduce on rank {rank} of the group was given up: .*block \d+ step \d+ {told}", failures[rank]
+        )
+    assert failures[2] is None

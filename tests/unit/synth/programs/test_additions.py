@@ -15,9 +15,11 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.switch_plans import switch_plan
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.additions import order_of_additions
 from chorale.synth.programs.memory import layout_of
+from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import (
     QUEUE_DEPTH,
     BufferRef,
@@ -31,6 +33,7 @@ from chorale.synth.programs.program import (
 from chorale.synth.topology.spec import parse_topology
 from tests.live.engine.programs import random_program
 from tests.properties import random_cases
+from tests.unit.synth.lowering.test_switch_plans import stars
 
 SMALL = ("ring:4", "torus:2x2", "complete:4", "hypercube:2", "uniring:1,4", "mesh:2x3", "ring:5", "genkautz:2,6")
 ADDING_METHODS = ("bfb", "ring", "biring", "rabenseifner", "recursive-doubling", "swing-latency", "forest", "blink")
@@ -183,6 +186,16 @@ def test_placement_channels_and_protocol_do_not_change_the_digest():
     others = {order_of_additions(made(spec, "bfb")).digest() for spec in ("ring:4", "ring:5", "complete:4")}
     assert len(others) == 3
     assert not others & digests
+
+
+def test_a_plan_adds_as_the_program_of_its_schedule_where_blocks_send_on_what_they_receive():
+    program = made("ring:4", "ring")
+    plan = plan_of(program)
+    assert order_of_additions(plan).digest() == order_of_additions(program).digest()
+    assert order_of_additions(plan_of(made("ring:4", "ring", Collective(CollectiveName.ALLGATHER)))) is None
+    assert order_of_additions(plan, most_moves=3) is None
+    switch = switch_plan(stars("h100:1"), LoweringOptions("mscclpp-json"))
+    assert order_of_additions(switch) is None
 
 
 def test_collectives_that_add_nothing_and_programs_beyond_the_bound_have_no_order():

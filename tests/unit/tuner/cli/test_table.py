@@ -82,6 +82,16 @@ def test_programs_become_a_table_that_verifies(capsys: Capture, desk: Path, tmp_
     assert "allgather" in command(capsys, "table", "show", out).stdout
 
 
+def test_a_plan_is_a_program_of_a_table(capsys: Capture, desk: Path, tmp_path: Path) -> None:
+    document = write(capsys, tmp_path / "t", desk / "plan.json", "--sizes", "1KiB-64MiB")
+    ((digest, program),) = document["programs"].items()
+    assert digest == hashlib.sha256((desk / "plan.json").read_bytes()).hexdigest()
+    assert (program["target"], program["method"], program["ranks"]) == ("mscclpp-json", "ring", 4)
+    assert document["entries"][0]["certificate"]["achieved"] == "3/4"
+    assert command(capsys, "table", "verify", tmp_path / "t", "--json").document["ok"]
+    assert "plan ring" in command(capsys, "table", "show", tmp_path / "t").stdout
+
+
 def test_the_same_gives_the_same_bytes(capsys: Capture, desk: Path, tmp_path: Path) -> None:
     for name in ("one", "other"):
         write(capsys, tmp_path / name, desk / "allreduce.xml", "--sizes", "-", "--dtypes", "int8,float32")
@@ -109,7 +119,7 @@ def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) ->
         (["allreduce.xml"], "programs need the sizes"),
         (["allreduce.xml", "--sizes", "64KiB"], "must have the form FIRST-LAST"),
         (["allreduce.xml", "biring.xml", "--sizes", "64KiB-"], "must not overlap in size; got allreduce, any, 64KiB-"),
-        (["plan.json", "--sizes", "64KiB-"], "jobs execute XML programs; got"),
+        (["plan.json", "--sizes", "1-100GiB"], "must be those that the program is for; got plan.json"),
         (["none.xml", "--sizes", "64KiB-"], "must be readable"),
         (
             ["allreduce.xml", "--sizes", "-", "--dtypes", "float3"],

@@ -120,9 +120,10 @@ def test_a_plan_competes_in_a_model_and_is_the_answer_where_it_wins(home, plan, 
     best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), load_topology("complete:4"), "allreduce", 65536)
     assert best.manifest["parameters"]["method"] == name
     assert (best.program.schedule, best.program.program) == (None, plan.read_bytes())
-    refused = chorale(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "table")
-    assert refused.code == 2, refused.stderr
-    assert "jobs execute XML programs" in refused.stderr
+    written = chorale(capsys, "table", "write", "--campaign", "small", "-o", tmp_path / "table", "--json")
+    assert written.code == 0, written.stderr
+    assert [each["target"] for each in written.document["programs"].values()] == ["mscclpp-json"]
+    assert chorale(capsys, "table", "verify", tmp_path / "table").code == 0
 
 
 def test_a_plan_runs_live_beside_programs_up_to_the_final(home, plan):

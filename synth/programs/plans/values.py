@@ -1,0 +1,79 @@
+"""One call of a plan on values of any kind, for questions that sets of contributions cannot answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from chorale.synth.programs.explanation import Position
+from chorale.synth.programs.plans.moves import Move, Step
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.plans.run import Fault, PlanRun
+from chorale.synth.programs.postconditions import words_of
+from chorale.synth.programs.program import ProgramViolation
+
+Value = TypeVar("Value")
+
+
+class PlanValues(PlanRun, ABC, Generic[Value]):
+    """One call of a structurally sound plan, in which each block does one operation a turn if nothing holds it up.
+
+    held: what the pieces of the memory of all ranks hold, None where nothing was written
+    Nothing is refused, so that all is done that ever will be. O(turns * blocks + chunks moved).
+    """
+
+    def __init__(self, plan: ExecutionPlan, parts: int = 1) -> None:
+        super().__init__(plan, parts, 1)
+        self.held: list[Value | None] = [None] * self._memory.first_cell[-1]
+        self.turns_of: list[list[int]] = [[] for _ in self._blocks]
+
+    @abstractmethod
+    def total(self, position: Position, cells: Sequence[int]) -> Value | None:
+        """Return the sum of what `cells` hold, one after the other, as the operation at `position` makes it."""
+
+    def note(self, position: Position, value: Value | None, rank: int, cell: int) -> None:
+        """Be told what is written to a cell of `rank`."""
+
+    def pieces_of(self, rank: int, cell: int) -> range:
+        """Return the pieces of a cell of the memory of `rank`."""
+        first = self._memory.first_cell[rank] + cell * self._pieces
+        return range(first, first + self._pieces)
+
+    def run(self) -> None:
+        """Do all operations that can be done."""
+        for rank in range(len(self._plan.ranks)):
+            self._begin(rank, 1)
+        turn, moved = 0, True
+        while moved:
+            ready = [number for number in range(len(self._blocks)) if self._is_ready(number)]
+            moved = False
+            for number in ready:
+                if self._step(number) is True:
+                    self.turns_of[number].append(turn)
+                    moved = True
+            turn += 1
+
+    def _end(self, rank: int) -> list[ProgramViolation]:
+        self._begin(rank, self._call[rank] + 1)
+        return []
+
+    def _move(self, number: int, step: Step, move: Move) -> Fault | None:
+        """Move values, and tell what is told with them."""
+        rank, index = self._blocks[number]
+        call, doer = self._call[rank], self._doer(number, step, move)
+        position = rank, index, step.number
+        sources = [self._memory.cells(each).start for each in (*move.reads, *move.takes)]
+        length = (*move.reads, *move.takes)[0].count
+        totals = [self.total(position, [start + k for start in sources]) for k in range(length)]
+        for stretch in (*move.writes, *move.packets):
+            for cell, value in enumerate(totals, self._memory.cells(stretch).start):
+                self.note(position, value, stretch.rank, cell)
+                self.held[cell] = value
+        for stretch in move.packets:
+            nothing = np.zeros((stretch.count, words_of(self._plan)), dtype=np.uint64)
+            self._packets.put(doer, stretch, call, (np.zeros(stretch.count, dtype=np.int64), nothing))
+        self._signal(number, step, move)
+        return None

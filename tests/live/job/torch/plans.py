@@ -1,0 +1,108 @@
+"""Scenarios of tables that hold plans: on processors that stand in for GPUs, and where there are none."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from chorale.job import report
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
+from chorale.job.table.verification import table_program
+from chorale.synth.targets.mscclpp_json import MscclppJson
+from tests.live.job.torch.meeting import Meeting, fallback_calls, program_calls
+from tests.live.job.torch.tables import written
+from tests.unit.synth.lowering.programs import lowered
+
+LARGEST = 1 << 16
+
+
+def _table(meeting: Meeting) -> str:
+    """Write a table of plans for four ranks and for pairs of them; return where it is."""
+    made = [
+        (None, "allreduce", "complete:4", {"protocol": "LL", "fuse": True}),
+        (None, "allgather", "complete:4", {"in_place": False}),
+        (None, "reduce_scatter", "ring:4", {"reads": True}),
+        ((0, 1), "allreduce", "complete:2", {}),
+        ((2, 3), "allreduce", "complete:2", {}),
+    ]
+    programs = {}
+    entries = []
+    for group, collective, spec, options in made:
+        text = MscclppJson().emit(lowered(spec, collective, "mscclpp-json", **options)).encode()
+        program = table_program(text, "mscclpp-json", "bfb", {})
+        programs[program.digest] = program
+        entries.append(JobEntry(collective, ANY_DTYPE, group, None, 0, LARGEST, program.digest))
+    meeting.folder.mkdir(parents=True, exist_ok=True)
+    table = Table({"spec": "complete:4"}, 4, tuple(entries), programs)
+    return str(written(table, meeting.folder / f"{meeting.rank}.table"))
+
+
+def plans_on_stand_ins(meeting: Meeting) -> None:
+    """Every collective of the table, types and operations, a group, sizes without room; calls and fall-backs count."""
+    rank = meeting.rank
+    with meeting.job(CHORALE_TABLE=_table(meeting), CHORALE_TRANSPORT="stand-in", CHORALE_PLAN_BYTES="4096"):
+        for dtype in (torch.float32, torch.bfloat16, torch.int32):
+            tensor = (torch.arange(100) % 7 + rank).to(dtype)
+            dist.all_reduce(tensor)
+            assert torch.equal(tensor, (torch.arange(100) % 7 * 4 + 6).to(dtype))
+        tensor = torch.full((33,), float(rank))
+        work = dist.all_reduce(tensor, dist.ReduceOp.MAX, async_op=True)
+        work.wait()
+        assert (tensor == 3).all()
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        assert (tensor == 3).all()
+        whole = torch.empty(40)
+        dist.all_gather_into_tensor(whole, torch.full((10,), float(rank)))
+        assert torch.equal(whole, torch.arange(4.0).repeat_interleave(10))
+        shard = torch.empty(10)
+        dist.reduce_scatter_tensor(shard, torch.arange(40.0))
+        assert torch.equal(shard, torch.arange(40.0)[10 * rank : 10 * rank + 10] * 4)
+        assert {each["by"] for each in report()["programs"]} == {"processors that stand in for GPUs"}
+        assert report()["deterministic"]
+        assert program_calls() == {"allreduce": 5, "allgather": 1, "reduce_scatter": 1}
+        large = torch.ones(2048)
+        dist.all_reduce(large)
+        assert (large == 4).all()
+        assert fallback_calls() == {("allreduce", "larger than the memory that plans have"): 1}
+        pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+        tensor = torch.full((5,), float(rank))
+        dist.all_reduce(tensor, group=pairs[rank // 2])
+        assert (tensor == (1 if rank < 2 else 5)).all()
+        assert program_calls()["allreduce"] == 6
+
+
+def plans_without_gpus(meeting: Meeting) -> None:
+    """The library serves what plans would, and the report says why."""
+    with meeting.job(CHORALE_TABLE=_table(meeting)):
+        tensor = torch.ones(100)
+        dist.all_reduce(tensor)
+        assert (tensor == 4).all()
+        reason = "plans need tensors on GPUs that reach each other's memory"
+        assert fallback_calls() == {("allreduce", reason): 1}
+        assert not program_calls()
+
+
+def plans_of_a_stalled_peer(meeting: Meeting) -> None:
+    """Who waits says for whom within the limit, and the group runs no more programs."""
+
+    limit = timedelta(seconds=4)
+    with meeting.job(timeout=limit, CHORALE_TABLE=_table(meeting), CHORALE_TRANSPORT="stand-in"):
+        tensor = torch.ones(100)
+        dist.all_reduce(tensor)
+        if meeting.rank == 2:
+            time.sleep(9)
+            return
+        begin = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(
+                dist.DistBackendError, match=r"block \d+ step \d+ waits for packets of rank 2.*can run no more programs"
+            ):
+                dist.all_reduce(torch.ones(100))
+        assert time.monotonic() - begin < 8
+
+
+SCENARIOS = {each.__name__: each for each in (plans_on_stand_ins, plans_without_gpus, plans_of_a_stalled_peer)}
