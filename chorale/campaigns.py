@@ -119,7 +119,7 @@ def _spec_of(network: Network) -> str:
     spec = network_of(network).spec
     if load_topology(spec).id != network_of(network).id:
         way_out = "save it as JSON and give file:PATH"
-        raise InvalidInput("a network to tune must be one that its spec names", spec, way_out)
+        raise InvalidInput("a network to tune must be described by its spec", spec, way_out)
     return spec
 
 

@@ -117,7 +117,7 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     network of the job, so it can be merged with any.
     """
     if prefer not in (None, *PREFERENCES):
-        raise InvalidInput("the preference must be one that there is", prefer, f"choose {' or '.join(PREFERENCES)}")
+        raise InvalidInput("unknown preference between tables", prefer, f"choose {' or '.join(PREFERENCES)}")
     topology = _common_topology(tables)
     ordered = tables[::-1] if prefer == "last" else tables
     entries = _joined(ordered, strict=prefer is None)

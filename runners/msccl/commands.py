@@ -231,7 +231,7 @@ class JobOptions:
 
     def _check_words(self) -> None:
         if self.mpi is not None and not _MPI_TYPE.fullmatch(self.mpi):
-            raise InvalidInput("a kind of MPI must be one that srun has", self.mpi, "see `srun --mpi=list`")
+            raise InvalidInput("srun does not have this kind of MPI", self.mpi, "see `srun --mpi=list`")
         for name, value in self.environment.items():
             if not _VARIABLE.fullmatch(name) or not value.isprintable():
                 raise InvalidInput(
@@ -241,7 +241,7 @@ class JobOptions:
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise InvalidInput(f"the {what} of a job must be one that is known", value, f"choose from {', '.join(known)}")
+        raise InvalidInput(f"unknown {what} of a job", value, f"choose from {', '.join(known)}")
 
 
 ALIGNMENT_BYTES = 16

@@ -99,7 +99,7 @@ def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
             return target
     known = ", ".join(target.name for target in XML_TARGETS)
     found = f"format {attributes.get('format', 'none')!r}"
-    raise InvalidInput("the target of a program must be one that is known", found, f"known are {known}")
+    raise InvalidInput("unknown target of a program", found, f"known are {known}")
 
 
 def fitting_targets(text: bytes) -> list[str]:

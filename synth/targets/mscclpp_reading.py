@@ -221,7 +221,7 @@ def _chunks(fields: JsonFields, name: str, least: int) -> int:
 def _kind(fields: JsonFields, name: str) -> Kind:
     text = fields.text(name)
     if text not in _KINDS:
-        raise fields.error(f"{name} must be one that is known", text, f"known are {', '.join(_KINDS)}")
+        raise fields.error(f"unknown {name}", text, f"known are {', '.join(_KINDS)}")
     return _KINDS[text]
 
 

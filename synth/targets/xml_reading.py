@@ -403,7 +403,7 @@ def _step(
     name = attributes.text("type")
     op = types.get(name)
     if op is None:
-        raise InvalidInput("the type of a step must be one that is known", name, f"known are {', '.join(_TYPES)}")
+        raise InvalidInput("unknown type of a step", name, f"known are {', '.join(_TYPES)}")
     return _Step(
         attributes.integer("s", least=0),
         op,

@@ -118,7 +118,7 @@ def assemble_topology(
     node or link that breaks a rule. O(L log L), and the search for symmetries.
     """
     if unit not in UNITS:
-        raise InvalidInput("bandwidth_unit must be one that is known", repr(unit), f"choose from {', '.join(UNITS)}")
+        raise InvalidInput("unknown bandwidth_unit", repr(unit), f"choose from {', '.join(UNITS)}")
     require_size(spec, len(nodes), sum(1 + link.bidirectional for link in links))
     for node in nodes:
         if node.kind not in KINDS:

@@ -51,7 +51,7 @@ class Home:
         """Return the folder of the campaign `name`. Raises InvalidInput for an invalid name, such as a path."""
         if re.fullmatch(CAMPAIGN_NAME.rstrip("$"), name) is None:
             way_out = "take up to 64 letters, digits, dots, dashes and underscores"
-            raise InvalidInput("the name of a campaign must be one that folders have", repr(name[:80]), way_out)
+            raise InvalidInput("the name of a campaign must be valid for a folder", repr(name[:80]), way_out)
         return self.campaigns / name
 
     @property

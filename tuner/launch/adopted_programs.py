@@ -83,7 +83,7 @@ def _adopted(campaign: Campaign, topology: Topology, place: str, file: ProgramFi
 def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> None:
     """Raise InvalidInput unless the runner executes `program` at every size of the campaign."""
     if campaign.runner.capabilities.times is TimeSource.RECORD:
-        rule, way_out = f"{place}: a program must be one that can be measured", "choose a runner that executes programs"
+        rule, way_out = f"{place}: this runner cannot measure programs", "choose a runner that executes programs"
         raise InvalidInput(rule, f"the {campaign.runner.kind} runner", way_out)
     if not can_execute(campaign.runner, program):
         rule, value, way_out = _misfit(campaign, program)

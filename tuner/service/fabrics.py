@@ -74,7 +74,7 @@ class WatchedFabrics:
             format_name, time_s = document["format"], float(document["time_s"])
         except OSError as error:
             way_out = "list them at /v1/fabrics; `chorale watch` begins one"
-            raise NotFound("a fabric must be one that is watched", name, way_out) from error
+            raise NotFound("this fabric is not watched", name, way_out) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             rule = "the state of a watch must be readable"
             raise CheckFailed(rule, name, "start `chorale watch` again, which replaces it") from error
@@ -107,5 +107,5 @@ class WatchedFabrics:
 
     def _path(self, name: str) -> Path:
         if _NAME.fullmatch(name) is None:
-            raise NotFound("a fabric must be one that is watched", name[:80], "list them at /v1/fabrics")
+            raise NotFound("this fabric is not watched", name[:80], "list them at /v1/fabrics")
         return self._folder / name

@@ -56,7 +56,7 @@ class ServerSettings(BaseModel):
         section = self.runners.get(name) if isinstance(name, str) else None
         if section is None:
             known = ", ".join(self.runners) or "none yet"
-            rule = "`runner.profile` must be one that the settings of the service have"
+            rule = "`runner.profile` is not in the settings of the service"
             raise InvalidInput(rule, str(name)[:80], f"choose from {known}; the administrator of the service adds some")
         return section
 

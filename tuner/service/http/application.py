@@ -143,7 +143,7 @@ def _add_refusals(api: FastAPI) -> None:
     async def by_status(_request: Request, error: HTTPException) -> JSONResponse:
         way_out = "see /openapi.json for what there is"
         return middleware.refusal(
-            error.status_code, "a request must be one that is served", str(error.detail), way_out, error.headers
+            error.status_code, "the service does not serve this request", str(error.detail), way_out, error.headers
         )
 
 

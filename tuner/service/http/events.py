@@ -145,7 +145,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
     if kind == "campaign":
         return Topic(_NewTrials(campaigns, rest, caller), 1.0)
     way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
-    raise InvalidInput("a topic must be one that there is", name[:80], way_out)
+    raise InvalidInput("unknown topic", name[:80], way_out)
 
 
 class _NewTrials:

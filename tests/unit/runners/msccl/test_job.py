@@ -144,9 +144,9 @@ def test_jobs_that_would_fall_back_or_not_start_are_refused(
         ({"sizes_bytes": ()}, "at least one size above zero"),
         (
             {"launcher": "prun"},
-            "the launcher of a job must be one that is known; got prun; choose from openmpi, mpich, srun",
+            "unknown launcher of a job; got prun; choose from openmpi, mpich, srun",
         ),
-        ({"dtype": "complex64"}, "the element type of a job must be one that is known"),
+        ({"dtype": "complex64"}, "unknown element type of a job"),
         ({"iterations": 0}, "iterations must be above zero"),
         ({"buffer_bytes": -1}, "buffer_bytes must be above zero"),
         ({"hosts": ("a;reboot",)}, "a host must be the name or address of a node; got a;reboot"),

@@ -71,7 +71,7 @@ GOLDEN_ERRORS: list[tuple[str, str]] = [
     ),
     (
         json.dumps(document(bandwidth_unit="MB/s")),
-        "bandwidth_unit must be one that is known; got 'MB/s'; choose from link, GB/s, Gbit/s",
+        "unknown bandwidth_unit; got 'MB/s'; choose from link, GB/s, Gbit/s",
     ),
     (json.dumps(document(nodes={})), f"nodes must be a JSON array; got a dict; {FOLLOW}"),
     (json.dumps(document(nodes=["a", "b"])), f"nodes[0] must be a JSON object; got a str; {FOLLOW}"),
