@@ -98,8 +98,7 @@ class AllToAllPlan:
         """Return arrays `source`, `target`, `sender`, `receiver` and `amount`; only for boxes with rails.
 
         Row i: `amount` goes from `source` to `sender` in its box, over its NIC to the NIC of `receiver`, and from there
-        to
-        `target`. Within a box, sender and receiver are -1. The rows of a pair add up to its amount, in that order.
+        to `target`. Within a box, sender and receiver are -1. The rows of a pair add up to its amount, in that order.
         """
         if not isinstance(self.plan, RailPlan):
             rule = "pieces are for boxes with rails"

@@ -143,8 +143,7 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
     seconds: time spent at each size
 
     Joins the neighbours with the least loss: their distance in octaves, weighted by the lesser of their times. So a
-    size
-    that takes much time keeps its own cluster.
+    size that takes much time keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
@@ -219,8 +218,7 @@ class JobRecorder:
 
 class CallClock:
     """Measures the seconds that calls of one group take. Calls of a group run one after another, so a call that was
-    made
-    while earlier ones were running counts from their end.
+    made while earlier ones were running counts from their end.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:

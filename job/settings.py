@@ -101,10 +101,9 @@ def job_table(path: Path) -> tuple[Table, str]:
     """Return the table at `path` and its digest, after checking everything that a job would run.
 
     Raises InvalidInput if `read_table` refuses the file, if CHORALE_TABLE_KEY is set and the table is not signed with
-    that
-    key, if the engine's words differ from a program's text, or if a program does not compute its collective. Tables
-    that
-    passed are remembered by digest in a folder of this user; of several processes that start together, one checks.
+    that key, if the engine's words differ from a program's text, or if a program does not compute its collective.
+    Tables that passed are remembered by digest in a folder of this user; of several processes that start together, one
+    checks.
     """
     data = _file_of_table(path)
     table, digest = parse_table(data)

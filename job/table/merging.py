@@ -113,8 +113,7 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
             conflict; the measurement of the first is kept.
 
     Raises InvalidInput also for tables of different jobs (number of ranks, network). A table of groups does not name
-    the
-    network of the job, so it can be merged with any.
+    the network of the job, so it can be merged with any.
     """
     if prefer not in (None, *PREFERENCES):
         raise InvalidInput("unknown preference between tables", prefer, f"choose {' or '.join(PREFERENCES)}")

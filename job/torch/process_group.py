@@ -92,8 +92,7 @@ class ChoraleGroup(DelegatingGroup):
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
         """Return the work of an allgather of tensors with different sizes, which all ranks know: by a program with
-        padding, else
-        by one broadcast of the inner group per rank. None if no library takes the call.
+        padding, else by one broadcast of the inner group per rank. None if no library takes the call.
         """
         sizes = [part.numel() for part in parts]
         size_bytes, largest = sum(part.nbytes for part in parts), max(sizes)

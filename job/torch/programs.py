@@ -201,8 +201,7 @@ class GroupPrograms:
         it.
 
         All ranks call this for every collective, in the same order. Raises InvalidInput in strict mode if the table
-        does not
-        cover the call.
+        does not cover the call.
         """
         if self.reload is not None:
             self.reload.calls += 1

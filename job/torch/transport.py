@@ -260,8 +260,7 @@ class BatchedTransport:
         """See Transport. Errors of torch about messages that arrive late or never are passed on.
 
         On an accelerator its stream waits for messages. A time-out would make the thread wait in every round and cannot
-        be
-        captured in a CUDA graph, so the backend's own watchdog supervises them.
+        be captured in a CUDA graph, so the backend's own watchdog supervises them.
         """
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:

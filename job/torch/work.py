@@ -123,8 +123,7 @@ class WorkQueue:
     """Does jobs in order: in its own thread, or directly if the caller waits and nothing is queued.
 
     A job that is submitted from inside another one (in a callback of its future) runs immediately; in the queue it
-    would
-    wait for itself. At exit, Python ends the thread and waits for it.
+    would wait for itself. At exit, Python ends the thread and waits for it.
     """
 
     def __init__(self, name: str) -> None:

@@ -79,9 +79,8 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
     """Return the path of the file that `target` describes; build it first if necessary.
 
     Its place under `folder` (default: `native_folder()`) depends on the content of all its inputs; the build log is
-    next
-    to it. If several processes need it, such as the ranks of a job, one builds and the others wait. Raises Unavailable
-    without a compiler, or if the build fails.
+    next to it. If several processes need it, such as the ranks of a job, one builds and the others wait. Raises
+    Unavailable without a compiler, or if the build fails.
     """
     shipped = shipped_file(target, SHIPPED)
     if shipped.exists() and "CXX" not in os.environ:
@@ -109,8 +108,7 @@ def has_compiler() -> bool:
 
 def find_compiler() -> Command:
     """Return the command of the C++ compiler: CXX, else the first installed one, else that of the package ziglang.
-    Raises
-    Unavailable if there is none.
+    Raises Unavailable if there is none.
     """
     chosen = os.environ.get("CXX")
     compiler = shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, COMPILERS)), None)

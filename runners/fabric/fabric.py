@@ -400,8 +400,7 @@ def bring_up(
     removed
 
     If this process is killed before the end, nothing of the fabric remains. Raises InvalidInput for a network that
-    cannot
-    be emulated or a name that is taken, and Unavailable if this machine or user cannot create fabrics.
+    cannot be emulated or a name that is taken, and Unavailable if this machine or user cannot create fabrics.
     """
     with temporary_fabric(topology, link_mbps, name, options) as (fabric, holder):
         tested = fabric if test is None else test(fabric)

@@ -169,14 +169,12 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     """Measure the programs of `request` together until every ratio to the reference is precise or a budget is used up.
 
     The first request has `request.repeats` repetitions, or more if an interval needs them. Later requests contain only
-    the
-    sizes that need more, with as many repetitions as their intervals suggest, at most as many as there are already.
-    Every
-    request warms up, shuffles the programs and has its own time limit `request.timeout_s`. If one fails, its failure is
+    the sizes that need more, with as many repetitions as their intervals suggest, at most as many as there are already.
+    Every request warms up, shuffles the programs and has its own time limit `request.timeout_s`. If one fails, its
+    failure is
     the result: a program that fails now and then has no time. If launches count once (`Goal.launches`), every request
-    has
-    the same few repetitions, and the interval is that of the launches' medians. Times stay in the order of measurement.
-    Raises InvalidInput for a reference that is not measured.
+    has the same few repetitions, and the interval is that of the launches' medians. Times stay in the order of
+    measurement. Raises InvalidInput for a reference that is not measured.
     """
     names = (*request.programs, *map(library_result, request.library))
     if goal.reference is not None and goal.reference not in names:
@@ -235,8 +233,7 @@ class _Collected:
         """Return the number of repetitions of the next request, at most `affordable`; 0 ends all sizes.
 
         The width of an interval shrinks with the square root of the samples; the size that needs the fewest more
-        decides.
-        A request gets at least half as many repetitions as there are already.
+        decides. A request gets at least half as many repetitions as there are already.
         """
         if not self._open:
             return 0

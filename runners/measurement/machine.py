@@ -154,9 +154,8 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """Hold this user's lock `path` and the lock of all users of this machine during the block.
 
     Raises Unavailable if this user holds it elsewhere for `patience_s`. Other users cannot be trusted to release it:
-    after
-    `others_patience_s` the block starts anyway, with a warning, and no process of this user waits for them again until
-    their lock has been free once.
+    after `others_patience_s` the block starts anyway, with a warning, and no process of this user waits for them again
+    until their lock has been free once.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("a measurement needs the machine for itself", f"{path} is locked", way_out)

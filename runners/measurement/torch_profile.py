@@ -53,8 +53,7 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
 
     The time of a leaf lasts until the next leaf begins, so functions between leaves count for the leaf before them and
     nothing is lost; the device is synchronized at each beginning. A leaf that is called several times is one layer with
-    all
-    its calls; parameters that leaves share count once.
+    all its calls; parameters that leaves share count once.
     """
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)

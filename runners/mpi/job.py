@@ -36,8 +36,7 @@ class JobEnded(Exception):  # noqa: N818 - an event for the caller, never shown 
 
 class MpiJob:
     """A guarded launcher, with pipes to rank 0 of its job. When it ends, its ranks end on all hosts. If the ranks are
-    steps
-    of a Slurm job, those must be ended first.
+    steps of a Slurm job, those must be ended first.
     """
 
     def __init__(self, launch: MpiLaunch) -> None:

@@ -36,8 +36,7 @@ class Launcher(Protocol):
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         """Return the options for ranks on `hosts` in that order: a comma list, @FILE with one host per line, or None
-        for
-        the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
+        for the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
         """
         ...
 

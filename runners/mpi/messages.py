@@ -93,8 +93,7 @@ MOST_BYTES = 2**30
 
 OPEN_MPI_MOST_BYTES = 2**15
 """With Open MPI, messages above its eager limit share a connection and all arrive late. Shorter messages arrive one
-after
-another, so that the first can be forwarded while the next is travelling.
+after another, so that the first can be forwarded while the next is travelling.
 """
 
 
@@ -115,8 +114,7 @@ class _Mpi(ctypes.Structure):
 
 class MpiMessages:
     """Messages on `communicator`, which must be used for nothing else; channels are MPI tags. Native code gets
-    functions
-    and handles from mpi4py.
+    functions and handles from mpi4py.
 
     most_bytes: largest message of MPI; None for the best value for this MPI
     address:    address of the chorale_messages, valid until `close`; close the engine first

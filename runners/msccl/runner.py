@@ -289,8 +289,7 @@ class MscclRunner:
     random order within every repetition. Before that, each program is launched once with a log that shows whether the
     runtime executed it; if it did not, the result is a RunFailure `rejected`, whatever the times. If a runtime logs no
     calls, times that equal the library's at every size count as a fall-back too, unless an earlier request of the same
-    job
-    had other times. Buffers are set for programs only; the library keeps its own.
+    job had other times. Buffers are set for programs only; the library keeps its own.
     """
 
     name = "msccl"

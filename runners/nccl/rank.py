@@ -269,8 +269,7 @@ class NcclRank(SocketRank[NcclParts]):
 
 def main() -> None:
     """Run the rank that the arguments describe: address of the runner, this rank (-1: from the launcher), number of
-    ranks
-    in total and per node, the library, its runtime, whether memory is on a GPU, and the number of timed calls.
+    ranks in total and per node, the library, its runtime, whether memory is on a GPU, and the number of timed calls.
     """
     meeting, rank, ranks, per_node, library, runtime, memory, iterations = sys.argv[1:9]
     number = int(rank) if int(rank) >= 0 else next(int(os.environ[name]) for name in _RANKS if name in os.environ)

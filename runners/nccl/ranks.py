@@ -113,8 +113,7 @@ def _starting(
     ranks: int, options: RankOptions, variables: Mapping[str, str]
 ) -> tuple[str, Callable[[str, Mapping[str, str]], list[ProcessHandle]], Callable[[], None]]:
     """Return the address of this process for ranks (empty: they run on this machine), a function that starts them, and
-    one
-    that frees their nodes.
+    one that frees their nodes.
     """
 
     def command(meeting: str, rank: int, per_node: int) -> tuple[str, ...]:

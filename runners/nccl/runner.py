@@ -38,8 +38,7 @@ Variant = Sequence[NcclPart]
 
 class NcclGroups:
     """Implements `RankGroup` by several sets of ranks. The library reads some variables once per process, so settings
-    with
-    different variables have their own ranks; so has the log, which takes time.
+    with different variables have their own ranks; so has the log, which takes time.
     """
 
     def __init__(self, ranks: int, options: RankOptions) -> None:
@@ -103,9 +102,8 @@ class NcclRunner(LiveRunner[NcclGroups]):
     in_place: tells whether calls of a collective work in place; by default as PyTorch's do
 
     A setting is timed at a size only after a logged call has shown that the library used it. The time of a repetition
-    is
-    that of `iterations` successive calls divided by their number, on separate memory; the call before them has the data
-    that are checked.
+    is that of `iterations` successive calls divided by their number, on separate memory; the call before them has the
+    data that are checked.
     """
 
     name = "nccl"

@@ -97,8 +97,7 @@ LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
 
 def main() -> None:
     """Run the rank that the arguments describe: address of the runner, this rank, number of ranks, IP address. The
-    variable
-    CHORALE_TOKEN holds the token by which the runner knows it.
+    variable CHORALE_TOKEN holds the token by which the runner knows it.
     """
     meeting, rank, ranks, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     control = meet_runner(meeting)

@@ -72,10 +72,9 @@ def srun_command(ranks: int, per_node: int, options: LaunchOptions) -> list[str]
     """Return the command of Slurm's launcher; a shell must expand the variables in it.
 
     The step may share resources with other steps of the job, such as the one that runs this command. srun keeps an
-    order
-    of nodes only if it is given the node of every rank. Otherwise the command gives the number of nodes, because srun
-    would
-    use all nodes of a larger allocation, and the distribution of ranks, because a site may have another default.
+    order of nodes only if it is given the node of every rank. Otherwise the command gives the number of nodes, because
+    srun would use all nodes of a larger allocation, and the distribution of ranks, because a site may have another
+    default.
     """
     command = ["srun", f"--mpi={options.mpi or MPI_TYPE}", "--overlap", "--kill-on-bad-exit=1", f"--job-name={STEP}"]
     command += [f"--nodes={ranks // per_node}", f"--ntasks={ranks}"]

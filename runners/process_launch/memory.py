@@ -17,9 +17,8 @@ def resident_bytes(pid: int | str = "self") -> int:
     """Return the private memory that a process uses, in bytes; 0 if it has ended.
 
     Only pages that were written count. A limit on address space (RLIMIT_DATA) also counts memory that is reserved and
-    never
-    used, such as stacks of threads and arenas of malloc. How much there is depends on the load of the machine, so small
-    computations would fail at random.
+    never used, such as stacks of threads and arenas of malloc. How much there is depends on the load of the machine, so
+    small computations would fail at random.
     """
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()

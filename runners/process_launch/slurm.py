@@ -76,8 +76,7 @@ class SlurmAllocation:
     @staticmethod
     def current() -> SlurmAllocation:
         """Return the allocation of the job to which this process belongs, with all nodes of the job, even if this
-        process is
-        a step on some of them. Raises Unavailable if Slurm does not answer.
+        process is a step on some of them. Raises Unavailable if Slurm does not answer.
         """
         names = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST", "")
         nodes = tuple(slurm_output("scontrol", "show", "hostnames", names).split())
@@ -167,8 +166,7 @@ class SlurmHost:
     """Implements `Host`: processes on this node that start steps named by `STEP_VARIABLE`, which end with them.
 
     A killed srun leaves its step running, and the next step then waits for the nodes. So srun is first asked to end,
-    and
-    remaining steps are cancelled.
+    and remaining steps are cancelled.
     """
 
     def __init__(self) -> None:

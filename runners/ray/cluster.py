@@ -49,12 +49,10 @@ class RayCluster:
 
     `address` (or RAY_ADDRESS) names an existing cluster, which is left running. Without an address, an existing
     connection of this process is used; otherwise a local cluster is started with `cpus` logical CPUs, at least 2, so
-    that
-    one actor can measure while another prepares. On a busy machine the start is tried `attempts` times.
+    that one actor can measure while another prepares. On a busy machine the start is tried `attempts` times.
 
     A local cluster listens on loopback; its token and session folder belong to this user alone. An existing cluster
-    must
-    authenticate its users, unless `--insecure-cluster` was given.
+    must authenticate its users, unless `--insecure-cluster` was given.
     """
 
     def __init__(self, address: str | None = None, cpus: int | None = None, *, attempts: int = START_ATTEMPTS) -> None:

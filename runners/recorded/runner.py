@@ -36,16 +36,12 @@ class RecordedRunner:
     """Implements `Runner` without running anything: it looks up recorded times by settings, not by instructions.
 
     A program stands for the recorded schedule of `generator` with its collective and placement and with the k,
-    instances
-    and buffers of `RunRequest.settings` (or, if missing there, with those in the program's name, as in the recorded
-    programs themselves), or for the recorded schedule `schedule`. So a schedule that was synthesized here gets the time
-    of
-    the generator's schedule with the same settings. Repetitions are drawn from the record by the seed, see
+    instances and buffers of `RunRequest.settings` (or, if missing there, with those in the program's name, as in the
+    recorded programs themselves), or for the recorded schedule `schedule`. So a schedule that was synthesized here gets
+    the time of the generator's schedule with the same settings. Repetitions are drawn from the record by the seed, see
     `chorale.runners.recorded.table`: the same request always has the same outcome. Programs that were not recorded, or
-    that
-    fell back to the library, are rejected. The algorithm `rccl` is the library's fastest recorded launch at each size,
-    with
-    any settings.
+    that fell back to the library, are rejected. The algorithm `rccl` is the library's fastest recorded launch at each
+    size, with any settings.
     """
 
     name = "recorded"

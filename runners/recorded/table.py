@@ -155,16 +155,14 @@ MIN_WITNESSES = 3
 
 NEAR_TOLERANCE, EQUAL_TOLERANCE = 0.05, 0.008
 """Largest difference between both placements (median over all buffers) if one algorithm served both: the first value
-for
-all sizes from the smallest up to a size at which the second value holds.
+for all sizes from the smallest up to a size at which the second value holds.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
     """Runs in which the runtime did not execute the program: out of place for the schedules in `in_place_only`, and in
-    place
-    for small sizes.
+    place for small sizes.
 
     largest_small_bytes: largest size that fell back in place, 0 if none did
     """
@@ -259,10 +257,8 @@ class LaunchNoise:
         """Return the seconds of `repeats` launches: each is one of `times_s` times a deviation.
 
         Of several times, only those with the settings of the fastest count, see `SAME_SETTINGS_TOLERANCE`. `key` and
-        `seed`
-        determine the draw, so that it does not depend on other draws. Without recorded deviations the times are
-        returned
-        unchanged.
+        `seed` determine the draw, so that it does not depend on other draws. Without recorded deviations the times are
+        returned unchanged.
         """
         usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]
         random = np.random.default_rng([seed, int(content_id({"key": key, "size_bytes": size_bytes})[:16], 16)])

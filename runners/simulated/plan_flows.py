@@ -90,12 +90,9 @@ class PlanMessages:
     """The messages of `plan` on `topology`.
 
     A group of ranks uses a switch that can add, if each of them has links to and from it: the switch reads the chunks
-    of
-    each rank once and returns their sum, or takes chunks of one rank and gives them to all, including that rank.
-    Without
-    such a switch, the chunks of each other rank are moved one by one. Amounts count parts of chunks (`parts` per
-    chunk),
-    so that the shares of groups are integers.
+    of each rank once and returns their sum, or takes chunks of one rank and gives them to all, including that rank.
+    Without such a switch, the chunks of each other rank are moved one by one. Amounts count parts of chunks (`parts`
+    per chunk), so that the shares of groups are integers.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:

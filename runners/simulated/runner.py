@@ -34,15 +34,11 @@ class SimulatedRunner:
     """Implements `Runner` without running anything: the same request always gives the same times.
 
     `model` gives the cost of messages; see `ProgramFlows` and `simulate_flows` for the simulation. With `buffer_bytes`
-    (of
-    the runner or of a request's settings) long chunks go through buffers of that size as on GPUs: every block loops
-    over
-    parts of at most half a buffer, each in two slices. Otherwise a chunk is one message. A program that hangs at the
-    queue
-    depth of its protocol is a timeout, one with a wrong result is reported as such. Plans, and programs that become
-    plans,
-    are priced by the kinds of their operations if the model has no alpha. Nothing is random and no clock is read, so
-    `repeats` equal times are reported, and `timeout_s` and `seed` have no effect.
+    (of the runner or of a request's settings) long chunks go through buffers of that size as on GPUs: every block loops
+    over parts of at most half a buffer, each in two slices. Otherwise a chunk is one message. A program that hangs at
+    the queue depth of its protocol is a timeout, one with a wrong result is reported as such. Plans, and programs that
+    become plans, are priced by the kinds of their operations if the model has no alpha. Nothing is random and no clock
+    is read, so `repeats` equal times are reported, and `timeout_s` and `seed` have no effect.
     """
 
     name = "simulated"

@@ -115,8 +115,7 @@ def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
 
     Repetitions are compared one by one with the reference's, if it ran next to them, so that a load on the machine that
     slows both changes nothing. If the program were as fast as the best known one, n repetitions would all exceed the
-    ratio
-    with probability 2^-n or less.
+    ratio with probability 2^-n or less.
     """
     sizes = enumerate(race.ratios)
     return [i for i, ratio in sizes if _lowest_ratio(measurement, race, i) <= ratio * (1 + race.margin)]

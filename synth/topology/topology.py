@@ -33,8 +33,7 @@ class Topology:
     number. `spec` is the spec it was built from (provenance, not identity). `automorphisms` are known generators
     of a group of symmetries: each an int32 permutation of all nodes that keeps their kinds and maps links onto
     links of equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
-    network share it.
-    `abilities` says which switches multicast and add; all others only pass on what they get.
+    network share it. `abilities` says which switches multicast and add; all others only pass on what they get.
     `provenance` is known of networks that were read from a machine; it is no part of the identity.
     """
 

@@ -67,8 +67,7 @@ class CommandLine(typer.Typer):
     """A group of commands with plain help, each a `ChoraleCommand`.
 
     A command that returns a `Result` gets the option `--json`: it prints the result's document or its display, and
-    exits
-    with its exit code. A parameter that is a dataclass is replaced by its fields, one option each.
+    exits with its exit code. A parameter that is a dataclass is replaced by its fields, one option each.
     """
 
     def __init__(self, **options: Any) -> None:

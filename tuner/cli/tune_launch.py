@@ -68,8 +68,7 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
 
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
     """Show the trials of the detached launch of campaign `follow` as they finish, or end that of `stop` and remove it
-    from
-    the cluster. Print the results, or raise the error that ended it.
+    from the cluster. Print the results, or raise the error that ended it.
     """
     from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 

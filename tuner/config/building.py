@@ -71,8 +71,7 @@ class DiskCache:
     The first line of a file is the SHA-256 of the rest: a Parquet file or the text of a program. Its content is not
     trusted: schedules are verified and programs checked as if they were new. Damaged files are deleted and built again.
     Files are written atomically, so processes may share the folder; beyond `largest_bytes` the least recently used
-    files
-    are deleted. A folder that is not writable is no error.
+    files are deleted. A folder that is not writable is no error.
 
     version: content id of the code that builds, see `code_version`
     """
@@ -201,8 +200,7 @@ def verified_from_cache(
     """Return the verified schedule of `request`, and whether it came from the cache in the data folder.
 
     Only schedules of `SLOW_METHODS` are cached, and only if `home` is an existing folder. Reading and verifying a
-    cached
-    schedule is observed as stage `cache`; otherwise the stages and errors are those of
+    cached schedule is observed as stage `cache`; otherwise the stages and errors are those of
     `chorale.synth.build.schedules.verified_schedule`.
     """
     if home is None or request.method not in SLOW_METHODS or not home.is_dir():

@@ -88,8 +88,7 @@ class Home:
         """Create `folder` and missing parents, for this user alone, and return it.
 
         If earlier versions left parts of the data folder readable for others, that is corrected. An existing data
-        folder
-        keeps its own mode.
+        folder keeps its own mode.
         """
         try:
             for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):

@@ -61,9 +61,8 @@ def load_code(
     """Return the network and the checked program of a file.
 
     If `network` is None, it is read from the name that `chorale lower` gives a program; without one there, InvalidInput
-    is
-    raised, unless `any_network` connects all ranks with each other. Raises CheckFailed unless the program does what its
-    collective says on the network. A program that hangs above some size is returned with that limit.
+    is raised, unless `any_network` connects all ranks with each other. Raises CheckFailed unless the program does what
+    its collective says on the network. A program that hangs above some size is returned with that limit.
     """
     topology, lifted = load_unchecked(path, network, any_network=any_network, collective=collective)
     verdict = judge(lifted, topology)

@@ -21,8 +21,7 @@ def write_file(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` through a temporary file in the same folder, which must exist.
 
     If that fails (full disk, no permission), an existing file stays unchanged. Devices and pipes, such as /dev/null,
-    are
-    written to directly.
+    are written to directly.
     """
     write_parts(path, (content,))
 

@@ -29,8 +29,7 @@ writable will stay so.
 """
 FORMER_SELF_S = 300.0
 """How long a restarted launch waits for the lock of its former process. That may end later than its node seems to, and
-a
-file server may release the lock later still.
+a file server may release the lock later still.
 """
 
 
@@ -160,8 +159,7 @@ class _Stoppable:
     """Workers that behave as if ctrl-C had been pressed once `stop` is set, because signals do not reach threads.
 
     If the head of the cluster no longer answers, the process ends immediately: the cluster restarts the launch on
-    another
-    node, which must find the folder unlocked.
+    another node, which must find the folder unlocked.
     """
 
     def __init__(self, inner: Workers, stop: threading.Event) -> None:

@@ -279,8 +279,7 @@ class SearchWorth:
     """Ends a search when `rule.per` more seconds are expected to gain less than `rule.gain`.
 
     It assumes that all trials of that time gain as much as the next one, which is the most promising. Later ones gain
-    less,
-    so a search rather continues too long. Without a rule it never ends.
+    less, so a search rather continues too long. Without a rule it never ends.
     """
 
     rule: StopSection | None
@@ -322,8 +321,7 @@ class TrialLoop:
     """Runs the trials of one launch until its budget or its search space is used up, or the disk stays full.
 
     A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record goes first to
-    the
-    store, then to the search, then to the listeners, so that the store can repair the others. At most
+    the store, then to the search, then to the listeners, so that the store can repair the others. At most
     `campaign.parallel`
     trials are pending: some are being measured, others are being built or wait. A candidate with an already measured
     program shares that measurement.

@@ -101,8 +101,7 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
     at_most_seconds: sum of both
 
     The estimate is based on the latest launches in the data folder under the same conditions; for starting and
-    reporting,
-    on launches with the same runner.
+    reporting, on launches with the same runner.
     """
     points = len(search_space(campaign, topology))
     trials = min(campaign.budget.trials, points)
@@ -266,8 +265,7 @@ def min_launches(campaign: Campaign, trials: int) -> int | None:
     """Return the number of launches on GPUs if all of `trials` trials run; None for runners without launches.
 
     Each program has a proof launch, and like every baseline one launch per repetition. The final and the comparison
-    with
-    champions come on top.
+    with champions come on top.
     """
     if not campaign.runner.capabilities.launches_repetitions:
         return None
@@ -356,8 +354,7 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 SEARCH_SHARE, FINAL_SHARE = 0.45, 0.35
 """Shares of a job's time for trials, and for the comparison of the best at the end. The rest is for the promotion gate
-and
-the report.
+and the report.
 """
 
 

@@ -218,10 +218,9 @@ class Overhead:
         """Return milliseconds per trial: of this process by stage and in total, and time without measurement.
 
         `ours_ms` is the sum of the stages, including MLflow although it works in parallel. `beside_measuring_ms` is the
-        time
-        of the loop minus that of measurements, so it includes preparing and waiting; with several measurements at the
-        same
-        time it can be negative. `cpu_ms` of this process and of the workers hardly depends on the load of the machine.
+        time of the loop minus that of measurements, so it includes preparing and waiting; with several measurements at
+        the same time it can be negative. `cpu_ms` of this process and of the workers hardly depends on the load of the
+        machine.
         """
         per_trial = 1000 / max(1, self.trials)
         stages = {**self.seconds, "mlflow": tracking_s}

@@ -236,9 +236,8 @@ def tune(
     """Run a launch to its end, or to the first KeyboardInterrupt, and report; finished trials are kept.
 
     `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` decides whether to retry
-    MLflow
-    at the end, see `Tracker.finish`; `parts` are the objects of Optuna to use. Raises ChoraleError if the launch cannot
-    continue; everything measured is already in its journal.
+    MLflow at the end, see `Tracker.finish`; `parts` are the objects of Optuna to use. Raises ChoraleError if the launch
+    cannot continue; everything measured is already in its journal.
     """
     started_s, overhead = time.monotonic(), Overhead(time.monotonic)
     parts = parts or StudyParts()

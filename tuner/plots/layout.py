@@ -24,11 +24,9 @@ def switched_positions(topology: Topology) -> Positions | None:
     """Return float64[nodes, 2] for a network whose compute nodes are linked with switches only, else None.
 
     Compute nodes are in a row. Switches are in rows above, ordered by their distance from compute nodes; those that
-    lead
-    only to compute nodes are below if there are others above. If linked switches have the same distance and all are
-    next
-    to compute nodes, they are on a circle with their compute nodes outside; many compute nodes surround a single
-    switch.
+    lead only to compute nodes are below if there are others above. If linked switches have the same distance and all
+    are next to compute nodes, they are on a circle with their compute nodes outside; many compute nodes surround a
+    single switch.
     """
     graph, ranks = _graph(topology), range(topology.compute_count)
     level = {node: depth for depth, nodes in enumerate(nx.bfs_layers(graph, ranks)) for node in nodes}
@@ -84,8 +82,7 @@ def node_positions(topology: Topology) -> Positions:
 
     Grids are drawn as grids; rings, circulants and complete graphs as circles; hypercubes in a projection that shows
     their cubes; bipartite graphs in two columns; compute nodes behind switches in rows or on a circle; other networks
-    by
-    forces with a fixed seed. More than 400 nodes of no known family are drawn on a circle.
+    by forces with a fixed seed. More than 400 nodes of no known family are drawn on a circle.
     """
     places = _places(topology)
     nearest = np.asarray(KDTree(places).query(places, k=2)[0])[:, 1]

@@ -240,8 +240,7 @@ class InstructionBox(NamedTuple):
 
 def timeline(program: AnyProgram, lanes: Sequence[Lane]) -> Mapping[Lane, list[InstructionBox]]:
     """Return the instructions of `lanes` in their order. For programs that move very many chunks, the position is the
-    number
-    in the block. O(chunks moved).
+    number in the block. O(chunks moved).
     """
     if isinstance(program, ExecutionPlan):
         if pieces_moved(program) <= MAX_MOVES:
@@ -279,8 +278,7 @@ def _instruction_kind(op: Op) -> Kind:
 
 def _kind_of(operation: Operation) -> Kind:
     """Return the kind of a plan's operation: one that writes to others sends, and one that reads from others or takes
-    packets
-    receives.
+    packets receives.
     """
     if not operation.action.moves:
         return "tells or waits"

@@ -96,10 +96,8 @@ def schedule_trace(
     """Return JSON of the flow-level simulation of a collective of `size_bytes`, with an event for each message.
 
     A sender is a process, each of its receivers a thread. Times are in microseconds, from when a message may start to
-    when
-    its last byte arrives. The same arguments give the same text. Raises InvalidInput for more than `MAX_EVENTS`
-    messages,
-    and for schedules that the flow model does not support. Cost: that of the simulation.
+    when its last byte arrives. The same arguments give the same text. Raises InvalidInput for more than `MAX_EVENTS`
+    messages, and for schedules that the flow model does not support. Cost: that of the simulation.
     """
     chunks = pipeline_chunks if traffic.kind == "pipelined" else 1
     messages = sum(len(step.route) for step in traffic.steps) * chunks

@@ -331,9 +331,8 @@ def plan_failures(
     """Return the document of the schedule of `request`, and of one for every single failure up to symmetry.
 
     Each failure is one task of `executor`, which verifies its schedule and checks its bound; the network without
-    failures
-    is planned here. If the tasks would take less time than the start of processes, no processes are started. A failure
-    without a schedule has a reason instead, for example that it cuts the network in two.
+    failures is planned here. If the tasks would take less time than the start of processes, no processes are started. A
+    failure without a schedule has a reason instead, for example that it cuts the network in two.
     """
     failures = list(single_failures(request.topology, parts))
     intact = _failure_row(request, None)

@@ -36,8 +36,7 @@ def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stag
     """Try seeds 0 to `seeds` - 1 for all sizes that `query` uses; return Pareto-efficient bases by (nodes, degree).
 
     Seeds in the file `record` are not tried again. It is written every few seeds, so that an interrupt loses little;
-    the
-    result is that of one uninterrupted run.
+    the result is that of one uninterrupted run.
     """
     searched = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
     bases: Bases = {}

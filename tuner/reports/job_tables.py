@@ -306,8 +306,7 @@ def table_of_campaign(
     """Return the table of the newest launch of campaign `name` that measured something.
 
     It covers the size classes from the smallest to the largest measured size, with `beyond` all sizes; if a baseline
-    won,
-    the library's own algorithm runs. Raises CheckFailed if no launch measured anything, or for a wrong program.
+    won, the library's own algorithm runs. Raises CheckFailed if no launch measured anything, or for a wrong program.
     """
     snapshot = _newest_launch(home, name)
     campaign = snapshot.launch.campaign

@@ -89,8 +89,7 @@ def builtin_choices(
     table: Table, names: Names, dtype: str | None = None, with_settings: bool = False
 ) -> list[BuiltinChoice]:
     """Return the choices of `table` for all its ranks, by collective and size: those for `dtype`; by default those for
-    any
-    type, else for the only type. with_settings: whether entries with settings of the library count
+    any type, else for the only type. with_settings: whether entries with settings of the library count
 
     Raises InvalidInput if a type must be chosen, and CheckFailed if the table implies no choice.
     """
@@ -294,8 +293,7 @@ AWS_HEADER = "nodes,ranks,size,channels,algorithm,protocol"
 
 def aws_csv(table: Table, dtype: str | None = None, nodes: int = 1) -> str:
     """Return the allreduces of `table` in the format of aws-ofi-nccl's show-tuner-decisions, a row for each power of
-    two in
-    MiB; `none` if the table leaves the choice to NCCL. nodes: number of nodes of the ranks
+    two in MiB; `none` if the table leaves the choice to NCCL. nodes: number of nodes of the ranks
 
     The tuner of aws-ofi-nccl has built-in regions and reads no file: compare this with its output.
     """

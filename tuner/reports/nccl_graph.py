@@ -58,8 +58,7 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
     """Yield the pairs of ranks that a channel connects: along the GPUs of each box (both ways for trees) and on to the
-    next
-    box. A ring ends where it began, unless it left a single box over the network.
+    next box. A ring ends where it began, unless it left a single box over the network.
     """
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     members = [[rank for rank, of in enumerate(boxes) if of == number] for number in range(1 + max(boxes))]

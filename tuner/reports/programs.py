@@ -216,8 +216,7 @@ def loss_document(
 
     At `size_bytes`; by default at its largest size, else at 1 GiB. For the advice, other channels and finer chunks are
     tried, except for large plans, which take many seconds each. Empty for stepped schedules, which lose nothing, and if
-    a
-    simulation would take long.
+    a simulation would take long.
     """
     schedule, size_bytes = verified.schedule, size_bytes or options.max_bytes or LARGE_BYTES
     current = _loss(verified, program, size_bytes) if schedule.kind == "pipelined" else None

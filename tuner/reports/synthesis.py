@@ -98,8 +98,7 @@ def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[st
     """Return the cost and the bound of the old schedule, and how many of its transfers the new one keeps.
 
     Transfers are equal if they move the same part of the same shard between the same ranks, by node id. Possible are
-    those
-    of the old schedule whose ranks still exist.
+    those of the old schedule whose ranks still exist.
     """
     schedule, achieved = old.schedule, old.cost.time_per_byte
     bound = checked(schedule.topology, schedule.collective, bound_of_schedule(schedule, achieved))
@@ -195,8 +194,7 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Frac
     """Return what a size adds to the costs: seconds, and for bfb the least seconds with divisible shards.
 
     Networks without latencies get the usual ones, as in `chorale simulate`, so that methods are compared by the
-    criterion
-    that chose them.
+    criterion that chose them.
 
     link_gbps: Gbit/s of a link, if bandwidths count links; shards have no sizes then
     """

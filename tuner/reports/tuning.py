@@ -244,8 +244,7 @@ NEAR = 0.05
 
 def approach(trials: Sequence[TrialRecord]) -> dict[str, Any] | None:
     """Return the trials and seconds until the best known choice was, on average over sizes, within `NEAR` of the best
-    of all
-    trials; None if nothing was measured.
+    of all trials; None if nothing was measured.
 
     Uses the trials' own results: the baselines are known from the start, and the best of each size counts. Only seconds
     during trials count, so pauses of a resumed launch do not.

@@ -86,10 +86,8 @@ class Search:
 
     The first suggestions are those of the plan, else one per method; then the sampler decides. With priors, their best
     point comes second, and other first suggestions only while no prior is believed. A suggestion that was already tried
-    is
-    answered immediately with its recorded value, and one that makes no sense as pruned; if the sampler insists, the
-    next
-    unseen point in seeded order is taken. `ask` returns None when every point has been tried.
+    is answered immediately with its recorded value, and one that makes no sense as pruned; if the sampler insists, the
+    next unseen point in seeded order is taken. `ask` returns None when every point has been tried.
 
     `recorded` are the trials of the launch so far; the study adds those that it does not have. Trials that were pending
     when the last process ended fail in the study and are tried again first.

@@ -366,8 +366,7 @@ class AcquisitionOptimizer:
     prior:    prior knowledge; the model learns how much measurements differ from it
 
     After `next`, `expected_gain` is the expected increase of the best speed-up's logarithm, averaged over sizes; None
-    if no
-    model chose the point.
+    if no model chose the point.
     """
 
     def __init__(

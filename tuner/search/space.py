@@ -48,10 +48,8 @@ class SearchSpace:
     """All combinations of the values of each dimension, each once, without invalid ones.
 
     `dimensions` maps the fields of `Candidate` to their values, in order of preference: the search starts from the
-    first
-    value of each. The first field is `method`. A parameter that does not matter for a method has its default value
-    there,
-    so that points do not differ by it.
+    first value of each. The first field is `method`. A parameter that does not matter for a method has its default
+    value there, so that points do not differ by it.
 
     points:  in the order of the grid, whose last dimension varies fastest
     refused: reasons for leaving out points, with their numbers of points

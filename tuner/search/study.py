@@ -265,8 +265,7 @@ def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
     """Return how much each parameter decided whether a trial was among the best, the most important first; sum 1.
 
     PED-ANOVA (Watanabe, Bansal and Hutter, 2023): how much its values among the best differ from those of all.
-    Parameters
-    that never varied are left out. Empty for too few trials, or if all were equally fast.
+    Parameters that never varied are left out. Empty for too few trials, or if all were equally fast.
     """
     values = {
         name: {trial.candidate.parameters[name]: None for trial in trials}

@@ -362,8 +362,7 @@ def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], fl
     """Return the access rules of a service on `host`: the tokens of the file at `path`, by default that of `home`.
 
     On loopback the local token is valid too; it is created if missing. Raises InvalidInput for a broken file, or for a
-    host
-    that others can reach if there is no token.
+    host that others can reach if there is no token.
     """
     local_only = is_loopback(host)
     file = token_file(home) if path is None else Path(path)

@@ -96,8 +96,7 @@ def requested_campaign(
     """Return the campaign of a request, with its runner filled in, and the name of the profile if it has one.
 
     `minutes` is the longest search that it may have. Raises InvalidInput for what is wrong or not allowed in requests,
-    and
-    NotPermitted if the role of `caller` is not enough for the runner.
+    and NotPermitted if the role of `caller` is not enough for the runner.
     """
     runner = document.get("runner")
     profile = runner.get("profile") if isinstance(runner, Mapping) else None
@@ -252,8 +251,7 @@ class Campaigns:
         """Check a campaign and launch it; return its name and its runner.
 
         Raises InvalidInput for faults in it, NotPermitted if the caller may not use its runner, and TooManyRequests
-        while
-        another campaign of the caller runs.
+        while another campaign of the caller runs.
         """
         campaign, profile, _ = self.checked(document, caller)
         self._require_own_name(campaign.name, caller)

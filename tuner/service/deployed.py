@@ -32,8 +32,7 @@ def application(arguments: dict[str, Any]) -> Any:
     """Return the application for Serve, with the arguments of the file; see `Arguments`.
 
     `http_options` of the file says where it listens. It runs on the head of the cluster, which must have the data
-    folder
-    and the token file.
+    folder and the token file.
     """
     checked = Arguments.model_validate(arguments)  # Serve does not see types that are written as text
 

@@ -1,6 +1,5 @@
 """Find the best program at a size: measure contenders side by side with the baselines until a statement holds or a
-budget
-ends.
+budget ends.
 
 The statement: with probability 95 % the choice is within 2 % of the best of all contenders and baselines. A program is
 chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both errors are shared by all
@@ -203,8 +202,7 @@ class SizeContest:
 
     `batch` returns the members of the next launches; `add` takes each launch; when `batch` is empty, the `verdict` is
     final. A contender leaves when it is clearly slower than the leader; so does a baseline, except the fastest, which
-    is
-    the control.
+    is the control.
     """
 
     def __init__(

@@ -109,10 +109,9 @@ class MlflowStore:
     """A tracking store and model registry at `uri`.
 
     `artifacts` is where files go if `uri` is a database; a server has its own store. Every method raises Unavailable if
-    the
-    store does not answer or refuses. `uri` is the address that people may see; if it was stored without its password,
-    it is
-    completed from MLFLOW_TRACKING_URI. One per process, since MLflow's address is global, and for one thread at a time.
+    the store does not answer or refuses. `uri` is the address that people may see; if it was stored without its
+    password, it is completed from MLFLOW_TRACKING_URI. One per process, since MLflow's address is global, and for one
+    thread at a time.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:

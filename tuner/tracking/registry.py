@@ -137,16 +137,14 @@ def lineage(store: Store, certificate: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Return whether the tags of two versions describe the same program with the same buffers, or the same algorithm of
-    the
-    library, measured by the same kind of runner.
+    the library, measured by the same kind of runner.
     """
     return all(registered.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
 
 
 def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> VerifiedSchedule | None:
     """Verify the files of a version: a program and, if there is one, its schedule, which is returned. Raises
-    CheckFailed
-    unless both are correct and unchanged.
+    CheckFailed unless both are correct and unchanged.
     """
     has_schedule = bool(manifest["schedule_id"])
     for name in (SCHEDULE_FILE, PROGRAM_FILE) if has_schedule else (PROGRAM_FILE,):

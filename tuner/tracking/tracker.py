@@ -157,10 +157,8 @@ class Tracker:
     """Logs a launch to MLflow from a background thread, so that measurements never wait for the server.
 
     MLflow decides nothing. After an error there is a pause, which doubles while MLflow stays unreachable. The next
-    finished
-    trial after it, or `finish`, uploads everything that is missing. What is missing is determined from MLflow itself,
-    by
-    the ids of trials, so that neither a lost answer nor a crash creates a run twice.
+    finished trial after it, or `finish`, uploads everything that is missing. What is missing is determined from MLflow
+    itself, by the ids of trials, so that neither a lost answer nor a crash creates a run twice.
 
     objects: classes that replace the campaign's sampler or pruner; tags of the launch's run
     """

@@ -56,8 +56,8 @@ class Journal:
     """Lines in a file, each on disk (fsync) when `append` returns.
 
     A line is written completely or not at all: after a failed write the file is truncated to its former length, and
-    opening
-    moves an incomplete last line, left by a crash, to a file next to it (`.torn`) without losing it. There is only one
+    opening moves an incomplete last line, left by a crash, to a file next to it (`.torn`) without losing it. There is
+    only one
     writer: the file is locked as long as it is open. Because locks do not work everywhere (copies, file servers), every
     `append` also checks that the file is the one that this object opened and that its end has not changed. Threads may
     share it.

@@ -108,10 +108,8 @@ class SizeResult:
     """Seconds of each repetition at one size, of the candidate and of each baseline.
 
     `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
-    weight
-    of the size in means over sizes. `beside` tells whether the baselines ran interleaved with the candidate, so that
-    the
-    n-th times belong together, or come from earlier runs of the launch.
+    weight of the size in means over sizes. `beside` tells whether the baselines ran interleaved with the candidate, so
+    that the n-th times belong together, or come from earlier runs of the launch.
     """
 
     size_bytes: int

@@ -74,8 +74,7 @@ class Store:
     """One launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
 
     Only one process may use it (a lock on the folder). What cannot be written (full disk) is kept in memory, in order,
-    and
-    retried with every later write and in `recover`; nothing is dropped. Callers stop measuring when it `is_stuck`.
+    and retried with every later write and in `recover`; nothing is dropped. Callers stop measuring when it `is_stuck`.
     """
 
     def __init__(
@@ -200,8 +199,7 @@ class Store:
         """Write what is still waiting; retry for about `patience_s`.
 
         If the disk does not recover, everything goes to a folder in the system's temporary folder, or as a last resort
-        the
-        trials go to the log. Raises Unavailable with the location.
+        the trials go to the log. Raises Unavailable with the location.
         """
         if not self.recover(patience_s, sleep):
             rescue = _rescue(self._pending, self.folder)
@@ -332,10 +330,8 @@ def open_store(
     """Return the store of a new launch, or with `resume` of the newest one if there is any.
 
     With a `launch_id` the launch with this id is resumed, or started if there is none, so that a restart after a crash
-    need
-    not know how far it came; its former process gets `patience_s` to end. A resumed launch must have the same
-    conditions;
-    its budget, search space and sampler may differ.
+    need not know how far it came; its former process gets `patience_s` to end. A resumed launch must have the same
+    conditions; its budget, search space and sampler may differ.
     """
     folders = journals.launch_folders(home, campaign.name)
     begun = [folder for folder in folders if is_begun(folder)] if resume or launch_id is not None else []

@@ -201,8 +201,7 @@ class Canary:
         """Return the ratios of times at each size, as many as a decision needs, and the reason if there are fewer.
 
         The first repetition has no warm-up. The current programs have already run, while a candidate opens its
-        connections:
-        if it is not slower nevertheless, that decides. If it is slower, the repetition does not count.
+        connections: if it is not slower nevertheless, that decides. If it is slower, the repetition does not count.
         """
         cold = self._measured(programs, sizes, until_s, warmup=0)
         if not isinstance(cold, Measurement):

@@ -24,8 +24,8 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
     """Return the checked topology of a file; its first character tells JSON from XML, else the extension of `spec`.
 
     XML is GraphML or, with the root element <system>, a topology dump of NCCL or RCCL, or <topology> of hwloc, which
-    give one box. Other text
-    is what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `ibnetdiscover` printed.
+    give one box. Other text is what `nvidia-smi topo -m`, `rocm-smi --showtopo`, `amd-smi topology` or `ibnetdiscover`
+    printed.
     """
     machine = machine_of(content, spec, model)
     if machine is not None:

@@ -150,8 +150,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
     through these. Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches
     join all their GPUs. NICs that share a link of PCI Express on their way lead over `uplink:box.i` of its rate.
     Ranks of one GPU hang on `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. The rotation of the
-    boxes is a known symmetry.
-    Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
+    boxes is a known symmetry. Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
     """
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")

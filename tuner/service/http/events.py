@@ -115,10 +115,8 @@ async def events(request: Request, caller: CurrentCaller, topic: TopicNames) -> 
     """Send an event named after the topic immediately and after every change of its state; its data are JSON.
 
     `jobs`, `campaigns`, `fabrics`, `job/ID` and `fabric/NAME` have the content of their routes. `campaign/NAME` first
-    has
-    the content of its route; later, `trials` contains only new ones, and `known` the number of earlier ones. A refusal
-    is
-    `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
+    has the content of its route; later, `trials` contains only new ones, and `known` the number of earlier ones. A
+    refusal is `{"error": {rule, value, way_out}}`. The stream ends after five minutes; open another one.
     """
     state = request.app.state
     return state.streams.response(caller.name, {name: _topic(name, caller, state) for name in topic})  # type: ignore[no-any-return]

@@ -167,8 +167,7 @@ class CampaignView(BaseModel):
 
 class BestView(BaseModel):
     """A registered version. size_range_bytes: of its class; exact: whether the requested size is in it; library: name
-    of the
-    library's own algorithm if that is the answer; measured: measurement of the answer at the nearest size.
+    of the library's own algorithm if that is the answer; measured: measurement of the answer at the nearest size.
     """
 
     model: str

@@ -114,8 +114,7 @@ class NetworkPlanner:
         """Return the network of a spec or a document, in a turn of `owner`. No files are read.
 
         The size is checked before anything is built. Raises InvalidInput for faults, and if the estimated memory
-        exceeds the
-        limits.
+        exceeds the limits.
         """
         key = _source_key(source)
         planned = self._cached(key)
@@ -194,8 +193,7 @@ class JobSpec(BaseModel):
     """Common to all jobs. Unknown keys are errors, and so is a `kind` that differs from that of the route.
 
     `kind` distinguishes the specifications. The route implies it and the stored job has it next to the request, so it
-    is
-    in no JSON schema and no dump.
+    is in no JSON schema and no dump.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

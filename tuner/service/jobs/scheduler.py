@@ -43,8 +43,8 @@ class JobScheduler:
 
     Among owners with waiting jobs, the one with the fewest running jobs goes next, and of those the one that was served
     longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
-    computation.
-    Jobs that were queued or running when the service stopped are queued again at its start, and planned again at their
+    computation. Jobs that were queued or running when the service stopped are queued again at its start, and planned
+    again at their
     turn. limit_s: a computation that takes longer is stopped, and its jobs fail
     """
 
@@ -97,8 +97,7 @@ class JobScheduler:
         """Return the job for `spec`; it is already done if its result is stored.
 
         Raises InvalidInput for what is impossible, and TooManyRequests if the caller has as many unfinished jobs as the
-        token
-        allows.
+        token allows.
         """
         plan = self._planner.plan(spec, caller.name)
         now_s = self._unix_s()
