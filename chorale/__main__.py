@@ -1,6 +1,24 @@
 """The command `chorale`, also as `python -m chorale`."""
 
-from chorale.tuner.cli.main import main
+import sys
+
+from chorale.synth.shadowing import leave_working_folder, shadow_of
+
+
+def main() -> None:
+    """Run the command; an error that a user's own file explains, which hides a library, is that file's name."""
+    leave_working_folder()
+    try:
+        from chorale.tuner.cli.main import main as run  # noqa: PLC0415 - its libraries may be what is hidden
+
+        run()
+    except Exception as error:
+        shadow = shadow_of(error)
+        if shadow is None:
+            raise
+        sys.stderr.write(f"chorale: {type(error).__name__}: {error}; {shadow}\n")
+        sys.exit(2)
+
 
 if __name__ == "__main__":
     main()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from chorale.synth.redaction import redacted
 
 
@@ -22,7 +24,9 @@ class ChoraleError(Exception):
         self.way_out = way_out
 
     def __str__(self) -> str:
-        text = f"{self.rule}; got {_one_line(self.value)}; {self.way_out}"
+        is_of_user = isinstance(self, InvalidInput) and not isinstance(self.value, BaseException)
+        value = _one_line(self.value, _VALUE_CHARACTERS if is_of_user else _CAUSE_CHARACTERS)
+        text = f"{self.rule}; got {value}; {self.way_out}"
         return " ".join(text.splitlines())  # a rule may name a key of a file
 
 
@@ -61,6 +65,26 @@ def _without_secrets(value: object) -> object:
     return value if clean == text else clean
 
 
-def _one_line(value: object, limit: int = 200) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+_VALUE_CHARACTERS, _CAUSE_CHARACTERS = 200, 1500
+_COLOURS = re.compile("\x1b\\[[0-9;]*m")
+_RAISED = re.compile(
+    r"^[ \t]*((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Timeout|NotFound)\b(?::.*)?)$", re.MULTILINE
+)
+_BACKGROUND = re.compile(r"\s*\(Background on this error at: \S+\)")
+
+
+def cause_in(text: str) -> str:
+    """Return what `text` of another library says of the cause: of a traceback, as Ray hands on, what it ends with."""
+    text = _BACKGROUND.sub("", _COLOURS.sub("", text))
+    trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
+    raised = [match for match in _RAISED.finditer(text) if trace is not None and match.start() > trace.start()]
+    return text[raised[-1].start(1) :] if raised else text
+
+
+def _one_line(value: object, limit: int = _VALUE_CHARACTERS) -> str:
+    text = " ".join(cause_in(str(value)).split())
+    if isinstance(value, BaseException):
+        text = text or type(value).__name__
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]} ... {text[5 - limit // 2 :]}"  # the cause may be the end

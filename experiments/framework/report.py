@@ -19,6 +19,7 @@ from chorale.experiments.framework.experiment import Experiment, Row
 from chorale.experiments.framework.run import PartStore, code_id, run_experiment, stored_result
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Executor
+from chorale.synth.processors import core_count
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.html_template import render_html
@@ -246,7 +247,7 @@ def _write(folder: Path, sections: Sequence[ReportSection], quick: bool) -> None
     load = os.getloadavg()[0]
     facts = [
         f"Rows that take long are {'left out' if quick else 'included'}. Load of this machine at the end: {load:.1f} "
-        f"on {os.cpu_count()} cores; times depend on it, everything else does not."
+        f"on {core_count()} cores; times depend on it, everything else does not."
     ]
     write_file(folder / "report.md", markdown(sections, facts).encode())
     write_file(folder / "report.html", html(sections, facts).encode())

@@ -25,6 +25,7 @@ from chorale.synth.identity import content_id
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
+from chorale.synth.processors import core_count
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.building import open_executor
@@ -81,7 +82,7 @@ _WITHOUT = 0
 def _answer(task: str) -> list[Row]:
     from chorale.runners.ray.cluster import RayCluster
 
-    counts = worker_counts(os.cpu_count() or 1)
+    counts = worker_counts(core_count())
     with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):
         rounds = _campaign_rounds(counts) if task == _CAMPAIGN else _synthesis_rounds(_SYNTHESIS[task], counts)
     return [_row(task, workers, rounds) for workers in counts]
@@ -162,7 +163,7 @@ def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
     return {
         "task": task,
         "workers": workers,
-        "cores": os.cpu_count(),
+        "cores": core_count(),
         "speedup": median(ratios),
         "least": min(ratios),
         "most": max(ratios),

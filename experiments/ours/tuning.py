@@ -18,7 +18,8 @@ from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, 
 from chorale.tuner.replay.campaign import LIBRARY, NOISES, Noise, ReplayOptions
 from chorale.tuner.replay.document import prior_from, task_row
 from chorale.tuner.replay.tasks import LARGEST_BYTES, GridTask, candidates_of, replay_tasks
-from chorale.tuner.search.search import Search, SearchPlan, storage_in_memory
+from chorale.tuner.search.search import Search, SearchPlan
+from chorale.tuner.search.storages import storage_in_memory
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 

@@ -17,8 +17,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, print_library
+from chorale.runners.engine.build import NativeTarget, build_native, native_folder, print_library
 from chorale.runners.engine.library import NATIVE as ENGINE
+from chorale.runners.measurement.machine import temporary_folder
 from chorale.runners.mpi.launch import find_mpiexec
 from chorale.synth.errors import Unavailable
 
@@ -44,7 +45,17 @@ def preload_library(mpicc: Path | None = None) -> Path:
     python = f'-DCHORALE_PYTHON="{sys.executable}"', f'-DCHORALE_PACKAGES="{_PACKAGES}"'
     loading = "-fvisibility=hidden", f"-Wl,-z,lazy,-rpath,{library.parent}"
     flags = ("-O3", "-shared", "-fPIC", *loading, *python, *definitions)
-    return build_native(NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),)))
+    target = NativeTarget(_NAME, sources, flags, (ENGINE, NATIVE, *includes), (str(library),))
+    return build_native(target, _loadable(native_folder()))
+
+
+def _loadable(folder: Path) -> Path:
+    """Return `folder`, or one for temporary files where LD_PRELOAD, a list, would take the path for several."""
+    for place in (folder, temporary_folder() / "native"):
+        if not set(" \t\n:$") & set(str(place)):
+            return place
+    way_out = "set XDG_CACHE_HOME to a folder without spaces, colons and dollar signs in its path"
+    raise Unavailable("the loader takes no such path in LD_PRELOAD", str(folder), way_out)
 
 
 def find_mpicc() -> Path:

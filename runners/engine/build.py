@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chorale.synth.errors import Unavailable
+from chorale.synth.processors import core_count
 
 Command = tuple[str, ...]
 
@@ -170,7 +171,7 @@ def _build(target: NativeTarget, compiler: Command, path: Path) -> None:
         base = [*compiler, *_FLAGS, *target.flags]
         folders = [f"-I{folder}" for folder in target.includes]
         compiled = [[*base, *folders, "-c", str(s), "-o", o] for s, o in zip(target.sources, objects, strict=True)]
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
+        with ThreadPoolExecutor(core_count()) as threads:
             texts = list(threads.map(lambda command: _run(command, log), compiled))
         texts.append(_run([*base, *objects, *target.linked, "-o", str(result)], log))
         log.write_text("".join(texts))

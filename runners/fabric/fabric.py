@@ -34,6 +34,7 @@ from chorale.runners.measurement.machine import Facts
 from chorale.runners.process_launch.processes import FABRIC, LocalHost
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import rational_text
+from chorale.synth.processors import core_count
 from chorale.synth.topology.topology import Topology
 
 _MARK = "chorale-fabric"
@@ -249,7 +250,7 @@ def processor_s(pid: int) -> float:
 
 def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
     """Create the links between the namespaces of `holder`. Raises Unavailable if that is impossible."""
-    threads = thread_count(plan.bits_per_s, len(os.sched_getaffinity(0)))
+    threads = thread_count(plan.bits_per_s, core_count())
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
     command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
     text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads, options.seed), ""])

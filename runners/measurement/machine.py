@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from chorale.synth.errors import Unavailable
 from chorale.synth.identity import content_id
+from chorale.synth.processors import core_count
 
 PRIVATE_FOLDER = 0o700
 PRIVATE_FILE = 0o600
@@ -104,7 +105,7 @@ def machine_facts() -> dict[str, str | int | float | None]:
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "cpu_model": models[0] if models else platform.processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": core_count(),
         "kernel": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
         "python": platform.python_version(),

@@ -17,6 +17,7 @@ from chorale.runners.measurement.private_files import write_private
 from chorale.runners.ray.trust import require_authentication
 from chorale.runners.ray.watch import ClusterWatch, head_answers
 from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.synth.processors import core_count
 
 # Ray reads these when it is imported. No usage reports; workers use the environment of the driver instead of
 # building a new one; no warning about accelerators that nobody asked for; nothing of Ray's own on our stdout,
@@ -64,7 +65,7 @@ class RayCluster:
             if target:
                 _join(target)
             else:
-                _start(max(2, cpus or os.cpu_count() or 1), attempts)
+                _start(max(2, cpus or core_count()), attempts)
             self.started, self._joined = not target, bool(target)
         if not ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
             self._watch = ClusterWatch(ray.get_runtime_context().gcs_address)

@@ -153,18 +153,26 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """In this block processes start that do not run the main program again, and that no Ctrl-C reaches."""
-    main = sys.modules["__main__"]
+    """In this block processes start that do not run the main program again, and that no Ctrl-C reaches.
+
+    They take no module from the working folder, where a user may have a file with the name of a library.
+    """
+    main, safe_path = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     sys.modules["__main__"] = ModuleType("__main__")
+    os.environ[_SAFE_PATH] = "1"
     try:
         yield
     finally:
+        os.environ.pop(_SAFE_PATH)
+        if safe_path is not None:
+            os.environ[_SAFE_PATH] = safe_path
         sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _starts = threading.Lock()
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class ProcessPool:

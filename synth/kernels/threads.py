@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from chorale.synth.processors import core_count
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -12,7 +13,7 @@ Result = TypeVar("Result")
 
 def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
     """Return `[function(part) for part in parts]`; how many cores there are changes nothing but the time."""
-    threads = min(len(parts), _cores())
+    threads = min(len(parts), core_count())
     if threads <= 1:
         return [function(part) for part in parts]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow, and small networks have one part)
@@ -24,7 +25,3 @@ def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> lis
 def blocks(count: int, size: int) -> list[slice]:
     """Return slices of `size` elements that cover `count` of them; the last may be shorter."""
     return [slice(start, min(count, start + size)) for start in range(0, count, size)]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

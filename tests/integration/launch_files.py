@@ -8,7 +8,8 @@ import optuna
 from optuna.trial import TrialState
 
 from chorale.tuner.files.home import Home
-from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, open_storage
+from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID
+from chorale.tuner.search.storages import open_storage
 from chorale.tuner.tracking.mlflow_store import load_mlflow
 
 

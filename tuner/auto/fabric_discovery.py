@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chorale.synth.errors import ChoraleError
+from chorale.synth.processors import core_count
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.gpu_matrices import read_gpu_matrix
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
@@ -72,7 +73,7 @@ def discover(spec: str | None, dump: str | None, model: str | None = None) -> Di
             skipped.append(f"{command[0]}: {error.value}")
         except (OSError, subprocess.SubprocessError) as error:
             skipped.append(f"{command[0]}: {error}")
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     words = f"no accelerators found: an emulated {EMULATED} on {cores} cores of this machine"
     return DiscoveredFabric(load_topology(EMULATED), words, is_emulated=True, skipped=tuple(skipped))
 

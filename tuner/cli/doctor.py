@@ -26,11 +26,12 @@ from chorale.runners.fabric.fabric import NamespaceHolder, require_tun
 from chorale.runners.mpi.launch import find_mpiexec, mpi_version
 from chorale.runners.oneccl.install import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
-from chorale.synth.redaction import redacted, split_credentials
+from chorale.synth.processors import core_count, core_limits
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import print_result
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result
+from chorale.tuner.tracking.mlflow_address import PATIENCE_S, what_is_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,6 @@ class Check:
 
 NCCL_TESTS = "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests MPI=1 NCCL_HOME=LIBRARY"
 ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"
-PATIENCE_S = 1.5
 SERVICE_PORT = 8600
 
 
@@ -87,8 +87,9 @@ def machine_checks() -> Iterator[Check]:
     supported = (3, 11) <= sys.version_info[:2] < (3, 14)
     version, way_out = platform.python_version(), f"install Python 3.11, then `{command}`"
     yield Check("python", supported, version, "everything", way_out, True, command)
-    cores = os.cpu_count() or 1
-    yield Check("cores", cores >= 2, str(cores), "steady live measurements", "use a machine with at least 2 cores")
+    cores, limits = core_count(), core_limits()
+    way_out = f"{limits}: give this process more" if limits else "use a machine with at least 2 cores"
+    yield Check("cores", cores >= 2, str(cores), "steady live measurements", way_out)
     memory_gib = psutil.virtual_memory().total / 2**30
     way_out = "use a machine with at least 4 GiB, or --set parallel=1"
     yield Check("memory", memory_gib >= 4, f"{memory_gib:.1f} GiB", "a local Ray cluster", way_out)
@@ -197,16 +198,12 @@ def _ray_cluster(address: str) -> Check:
 
 def _mlflow(uri: str) -> Check:
     command = "unset MLFLOW_TRACKING_URI"
-    way_out = f"start that server, or `{command}` and runs are kept in the data folder; campaigns go on without it"
-    if not uri.startswith(("http://", "https://")):
-        return Check("mlflow store", True, f"a database: {redacted(uri)}", "tracking", way_out)
-    uri, _, _ = split_credentials(uri)
+    then = f"`{command}` and runs are kept in the data folder; else campaigns run, and their runs wait for --resume"
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE_S) as answer:  # noqa: S310 - http above
-            ok, found = True, f"{uri} answers {answer.status}"
-    except (OSError, ValueError) as error:
-        ok, found = False, f"{uri}: {getattr(error, 'reason', error)}"
-    return Check("mlflow store", ok, found, "tracking", way_out, command=command)
+        return Check("mlflow store", True, what_is_at(uri), "tracking", then)
+    except Unavailable as error:
+        way_out = f"{error.way_out}; {then}"
+        return Check("mlflow store", False, str(error.value), "tracking", way_out, command=command)
 
 
 def _is_the_service(address: str) -> bool:

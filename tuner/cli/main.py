@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
 from chorale.synth.extras import missing_extra
+from chorale.synth.shadowing import shadow_of
 from chorale.tuner.cli.commands import CommandGroup, load_all
 from chorale.tuner.cli.process import hide_passwords, stopping_in_order
 
@@ -81,7 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
             from chorale.tuner.reports.hints import explained  # noqa: PLC0415 - methods and families, for errors only
 
             known = explained(known)
-        _fail(str(known), known.exit_code)
+        shadow = shadow_of(error) or shadow_of(str(known))
+        _fail(f"{known}; {shadow}" if shadow else str(known), known.exit_code)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -21,6 +21,7 @@ from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.names import name_among
+from chorale.synth.processors import core_count
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -39,7 +40,7 @@ def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
     name = name_among("executor", name, EXECUTORS)
     if workers is not None and workers < 1:
         raise InvalidInput("an executor needs at least one worker", workers, "choose --workers 1 or more")
-    executor = _build(name, workers or os.cpu_count() or 1)
+    executor = _build(name, workers or core_count())
     try:
         yield executor
     finally:

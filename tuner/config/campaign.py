@@ -20,6 +20,7 @@ from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.nccl.parameters import DEFAULT
 from chorale.runners.workers.campaign_worker import RunnerFactory
 from chorale.runners.workers.local import LocalWorkers
+from chorale.synth.processors import core_count
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config import values as campaign_values
 from chorale.tuner.config.adopted import is_program_file_name, read_program_file
@@ -358,7 +359,8 @@ class Campaign(campaign_values.CampaignSection):
     )
     tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
     storage: Annotated[campaign_values.Address | None, SERVER_ONLY] = Field(
-        default=None, description="Optuna storage URL; by default a journal file."
+        default=None,
+        description="Optuna storage: a database, Redis, or the path of a journal; by default a journal file.",
     )
     register_: RegisterSection = Field(default=RegisterSection(), alias="register", description="Model registry.")
 
@@ -464,7 +466,7 @@ def make_workers(
         from chorale.runners.ray.workers import RayWorkers  # noqa: PLC0415 - Ray takes a second
 
         return partial(RayWorkers, make_runner, campaign.parallel, address, needs=needs, **measuring)
-    return partial(LocalWorkers, make_runner, min(campaign.parallel, os.cpu_count() or 1), **measuring)
+    return partial(LocalWorkers, make_runner, min(campaign.parallel, core_count()), **measuring)
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:

@@ -16,8 +16,9 @@ from scipy.special import ndtr
 
 from chorale.synth.names import unknown_name
 from chorale.tuner.replay.tasks import GridTask
-from chorale.tuner.search.search import Search, SearchPlan, storage_in_memory
+from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.size_model import Floats, Prior, axes_of
+from chorale.tuner.search.storages import storage_in_memory
 from chorale.tuner.search.study import log_speedup
 from chorale.tuner.statistics import contest as contests
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import logging
 import math
-import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,17 +15,15 @@ import numpy as np
 import optuna
 from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import NopPruner
-from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
-from chorale.tuner.config.values import with_password
+from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable, cause_in
 from chorale.tuner.files.read_write import set_file_aside
 from chorale.tuner.search import study as studies
 from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats, Prior, PriorMix
 from chorale.tuner.search.space import SearchSpace
-from chorale.tuner.trials.journal import RECOVERY_S, set_torn_end_aside
+from chorale.tuner.search.storages import open_storage, unreachable
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, TrialRecord
 
 TRIAL_ID = "chorale.trial_id"
@@ -291,76 +285,6 @@ def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candida
     return next((candidate for candidate in source if candidate not in taken), None)
 
 
-STORAGE_VARIABLE = "CHORALE_STORAGE"
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
-"""Error numbers of disks and file servers that may accept data again soon."""
-
-
-def open_storage(url: str | None, journal: Path) -> BaseStorage:
-    """Return the Optuna storage at `url`, or one in the file `journal`.
-
-    A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
-    the file; a torn end that a crash left is set aside.
-    """
-    try:
-        if url is not None:
-            return optuna.storages.get_storage(with_password(url, STORAGE_VARIABLE))
-        set_torn_end_aside(journal)
-        return JournalStorage(StudyJournal(str(journal)))
-    except ChoraleError:
-        raise
-    except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
-        raise unreachable(error) from None
-
-
-def unreachable(error: Exception) -> Unavailable:
-    """Return what an error of Optuna's storages means to the user."""
-    way_out = "check `storage`; without it a journal file is used"
-    return Unavailable("the Optuna storage must be reachable", error, way_out)
-
-
-def storage_in_memory() -> BaseStorage:
-    """Return an Optuna storage that ends with the process."""
-    return InMemoryStorage()
-
-
-class StudyJournal(JournalFileBackend):
-    """Optuna's journal without a sync for every line: asking writes a line per dimension.
-
-    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
-    """
-
-    def append_logs(
-        self, logs: list[dict[str, Any]], patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        """Add `logs`; a disk that takes nothing is tried again for about `patience_s`.
-
-        Then OSError, with the file as it was.
-        """
-        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        waited_s = 0.0
-        while True:
-            try:
-                return self._append(text.encode())
-            except OSError as error:
-                if waited_s >= patience_s or error.errno not in _PASSING:
-                    raise
-            sleep(1.0)
-            waited_s += 1.0
-
-    def _append(self, content: bytes) -> None:
-        before = os.path.getsize(self._file_path)
-        try:
-            with open(self._file_path, "ab") as journal:
-                journal.write(content)
-        except OSError:
-            os.truncate(self._file_path, before)
-            raise
-
-
-_log = logging.getLogger("chorale.search")
-
-
 def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
     """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
 
@@ -377,7 +301,7 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
         _log.warning(
             "%s cannot be used (%s); a new one is made from the journal",
             journal,
-            " ".join(str(error).split())[:120] or type(error).__name__,
+            " ".join(cause_in(str(error)).split())[-300:] or type(error).__name__,
         )
         _log.warning("the former is now %s", set_file_aside(journal))
     return Search(plan, open_storage(None, journal), recorded)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, acquire_lock
 from chorale.synth.errors import Unavailable
+from chorale.tuner.files.databases import sqlite_file
 
 PATIENCE_S = 120.0
 """How long to wait for another process that creates the database: enough at ten times the usual load."""
@@ -19,19 +20,12 @@ PATIENCE_S = 120.0
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
-def database_file(uri: str) -> Path | None:
-    """Return the file of the SQLite database at `uri`, None for any other store."""
-    if not uri.startswith("sqlite:///"):
-        return None
-    return Path(uri.removeprefix("sqlite:///").partition("?")[0])
-
-
 def create_database(uri: str) -> None:
     """Make the SQLite database at `uri`, and its folder, for this user alone; do nothing for others, or if it is there.
 
     MLflow must be importable. Raises Unavailable if the file cannot be made.
     """
-    file = database_file(uri)
+    file = sqlite_file(uri)
     if file is None or _is_there(file):
         return
     try:

@@ -23,8 +23,8 @@ from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.redaction import redacted
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.databases import sqlite_file
 from chorale.tuner.files.home import Home
-from chorale.tuner.tracking.local_database import database_file
 from chorale.tuner.tracking.mlflow_store import (
     MetricPoint,
     MlflowStore,
@@ -212,7 +212,7 @@ class Tracker:
     @property
     def is_empty(self) -> bool:
         """Return whether MLflow's database is a file that does not exist yet, so that nothing is registered there."""
-        file = database_file(self._uri)
+        file = sqlite_file(self._uri)
         return file is not None and not file.exists()
 
     def query(self, operation: Callable[[MlflowStore], Reply]) -> Future[Reply]:

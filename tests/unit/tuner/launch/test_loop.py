@@ -18,7 +18,8 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.search.search import Search, SearchPlan, open_storage
+from chorale.tuner.search.search import Search, SearchPlan
+from chorale.tuner.search.storages import open_storage
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from chorale.tuner.trials.store import Store

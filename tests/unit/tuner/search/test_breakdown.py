@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from chorale.synth.errors import CheckFailed, Unavailable
-from chorale.tuner.search.search import Search, SearchPlan, search_failure, storage_in_memory
+from chorale.tuner.search.search import Search, SearchPlan, search_failure
 from chorale.tuner.search.size_model import AcquisitionOptimizer
 from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.search.storages import storage_in_memory
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult
 
 POINTS = tuple(Candidate(method, k=k, channels=c) for method in "abc" for k in (1, 2, 4) for c in (1, 2))

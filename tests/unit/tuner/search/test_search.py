@@ -10,8 +10,8 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from chorale.runners.api.base import FailureKind
-from chorale.synth.errors import Unavailable
-from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, open_storage
+from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan
+from chorale.tuner.search.storages import open_storage
 from chorale.tuner.search.study import distribution_of, make_sampler
 from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from tests.campaigns import complete, small_campaign, space_of
@@ -126,11 +126,6 @@ def test_a_study_that_is_gone_is_made_again_from_the_store(tmp_path: Path) -> No
     (tmp_path / "journal").unlink()
     search = Search(plan(), open_storage(None, tmp_path / "journal"), done)
     assert told(search) == {trial.trial_id: state_of(trial) for trial in done}
-
-
-def test_an_unreachable_storage_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="the Optuna storage must be reachable"):
-        open_storage("nodriver://nowhere/db", tmp_path / "unused")
 
 
 def test_numbers_in_even_steps_are_ordered_and_the_rest_are_choices() -> None:

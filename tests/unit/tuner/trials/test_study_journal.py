@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.search.search import StudyJournal
+from chorale.tuner.search.storages import StudyJournal
 
 
 @contextmanager

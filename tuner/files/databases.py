@@ -1,0 +1,56 @@
+"""Databases that a user names: whose tables they have. Looking at them makes and changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+PATIENCE_S = 1.5
+_OPTUNA = frozenset({"studies", "trials", "study_directions"})
+_MLFLOW = frozenset({"experiments", "runs", "alembic_version"})
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """Return the file of the SQLite database at `uri`, None for any other store."""
+    if not uri.startswith("sqlite:///"):
+        return None
+    return Path(uri.removeprefix("sqlite:///").partition("?")[0])
+
+
+def kind_of_tables(tables: Collection[str]) -> str | None:
+    """Return whose tables a database has: MLflow's, Optuna's, or None for others and none."""
+    if set(tables) >= _OPTUNA:
+        return "Optuna"
+    return "MLflow" if set(tables) >= _MLFLOW else None
+
+
+def tables_in(file: Path) -> frozenset[str]:
+    """Return the names of the tables in a SQLite file, which is only read. sqlite3.Error for what is none."""
+    with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=PATIENCE_S)) as connection:
+        return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
+
+
+def engine_of(uri: str) -> Engine:
+    """Return what connects to the database at `uri` for a moment; no server is waited for long."""
+    import sqlalchemy  # noqa: PLC0415 - half a second
+
+    limits = {} if uri.startswith(("sqlite", "mssql", "oracle")) else {"connect_timeout": 2}
+    return sqlalchemy.create_engine(uri, connect_args=limits, poolclass=sqlalchemy.pool.NullPool)
+
+
+def tables_at(uri: str) -> frozenset[str]:
+    """Return the names of the tables in the database at `uri`. Raises what SQLAlchemy and drivers raise."""
+    import sqlalchemy  # noqa: PLC0415 - as above
+
+    engine = engine_of(uri)
+    try:
+        return frozenset(sqlalchemy.inspect(engine).get_table_names())
+    finally:
+        engine.dispose()

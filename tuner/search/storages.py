@@ -1,0 +1,134 @@
+"""Where Optuna keeps the study of a launch: a journal file, a database or Redis."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from chorale.synth.errors import ChoraleError, InvalidInput, Unavailable
+from chorale.synth.names import name_among
+from chorale.synth.redaction import redacted
+from chorale.tuner.config.values import with_password
+from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
+from chorale.tuner.trials.journal import RECOVERY_S, set_torn_end_aside
+
+STORAGE_VARIABLE = "CHORALE_STORAGE"
+_RULE = "`storage` must be the address of a database or of Redis, or the path of a journal file"
+_SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
+"""Error numbers of disks and file servers that may accept data again soon."""
+
+
+def open_storage(url: str | None, journal: Path) -> BaseStorage:
+    """Return the Optuna storage at `url`, which may be a path, or one in the file `journal`.
+
+    A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
+    the file; a torn end that a crash left is set aside.
+    """
+    try:
+        if url is not None:
+            return _storage_at(with_password(url, STORAGE_VARIABLE))
+        set_torn_end_aside(journal)
+        return JournalStorage(StudyJournal(str(journal)))
+    except ChoraleError:
+        raise
+    except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
+        raise unreachable(error) from None
+
+
+def _storage_at(address: str) -> BaseStorage:
+    """Return the storage at the address of a database or of Redis, or in the journal file at a path."""
+    if _SCHEME.match(address) is None:
+        return _journal_at(Path(address))
+    scheme = address.partition(":")[0].partition("+")[0].lower()
+    name_among("kind of storage", scheme, _SCHEMES)
+    if "://" not in address:
+        raise InvalidInput(_RULE, address, f"write `{scheme}://`, and a third slash before the path of a file")
+    if scheme.startswith("redis"):
+        return JournalStorage(optuna.storages.journal.JournalRedisBackend(address))
+    file = sqlite_file(address)
+    if file is None or file.exists():
+        if file is not None and file.is_dir():
+            raise InvalidInput(_RULE, f"{file} is a folder", f"name a file in it: {address.rstrip('/')}/optuna.db")
+        tables = tables_at(address) if file is None else tables_in(file)
+        if kind_of_tables(tables) == "MLflow":
+            value, way_out = f"{redacted(address)} is MLflow's database", "give Optuna a database of its own, or a file"
+            raise InvalidInput(_RULE, value, way_out)
+    return optuna.storages.get_storage(address)
+
+
+def _journal_at(path: Path) -> BaseStorage:
+    """Return the storage in the journal file at `path`, which is made where there is none."""
+    if path.is_dir():
+        raise InvalidInput(_RULE, f"{path} is a folder", f"name a file in it: {path / 'optuna.journal'}")
+    if not path.absolute().parent.is_dir():
+        raise InvalidInput(_RULE, f"{path}: no folder {path.absolute().parent}", "make it, or name another file")
+    if path.exists():
+        with path.open("rb") as file:
+            start = file.read(1 << 16)
+        if start.startswith(b"SQLite format 3\0"):
+            whose = "MLflow's database" if kind_of_tables(tables_in(path)) == "MLflow" else "a database of SQLite"
+            way_out = "give Optuna a file of its own" if "MLflow" in whose else f"write sqlite:///{path}"
+            raise InvalidInput(_RULE, f"{path} is {whose}", way_out)
+        if start and b'"op_code"' not in start.partition(b"\n")[0]:
+            raise InvalidInput(_RULE, f"{path} is no journal of Optuna", "name a new file, or a journal")
+    return JournalStorage(JournalFileBackend(str(path)))
+
+
+def unreachable(error: Exception) -> Unavailable:
+    """Return what an error of Optuna's storages means to the user."""
+    way_out = "check `storage`; without it a journal file is used"
+    if "no longer compatible with the table schema" in str(error):  # pip, which Optuna names, is no way back
+        way_out = "name a database of this version, or, after a backup, run: optuna storage upgrade --storage URL"
+        return Unavailable("the Optuna storage must be of this version of Optuna", error, way_out)
+    return Unavailable("the Optuna storage must be reachable", error, way_out)
+
+
+def storage_in_memory() -> BaseStorage:
+    """Return an Optuna storage that ends with the process."""
+    return InMemoryStorage()
+
+
+class StudyJournal(JournalFileBackend):
+    """Optuna's journal without a sync for every line: asking writes a line per dimension.
+
+    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
+    """
+
+    def append_logs(
+        self, logs: list[dict[str, Any]], patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Add `logs`; a disk that takes nothing is tried again for about `patience_s`.
+
+        Then OSError, with the file as it was.
+        """
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        waited_s = 0.0
+        while True:
+            try:
+                return self._append(text.encode())
+            except OSError as error:
+                if waited_s >= patience_s or error.errno not in _PASSING:
+                    raise
+            sleep(1.0)
+            waited_s += 1.0
+
+    def _append(self, content: bytes) -> None:
+        before = os.path.getsize(self._file_path)
+        try:
+            with open(self._file_path, "ab") as journal:
+                journal.write(content)
+        except OSError:
+            os.truncate(self._file_path, before)
+            raise
