@@ -13,7 +13,8 @@ Call reduction(const char* collective, MPI_Comm comm, int root, size_t count, MP
     const Element element = element_of(type);
     const int operation = operation_of(op, element);
     const char* unfit = element.name == nullptr ? DTYPE : operation < 0 ? OPERATION : nullptr;
-    return {collective, comm, root, count * size_of(type), element.name, element.type, operation, unfit};
+    return {collective, comm, root, count * size_of(type), element.name, element.type, operation, unfit,
+            count, type, op};
 }
 
 // A vector of `count` elements that is copied, as bytes.

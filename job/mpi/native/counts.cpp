@@ -38,6 +38,11 @@ void Counts::fallback(const char* reason, const char* collective, int64_t size_b
     add(fallbacks_[{reason, collective}], size_bytes, 0);
 }
 
+void Counts::way(const char* collective, const char* way, int64_t size_bytes, double seconds) {
+    const std::lock_guard guard(lock_);
+    add(ways_[{collective, way}], size_bytes, seconds);
+}
+
 void Counts::call(const char* collective, const char* dtype, const std::string& group, int root, int64_t size_bytes,
                   double seconds) {
     const std::lock_guard guard(lock_);
@@ -47,22 +52,24 @@ void Counts::call(const char* collective, const char* dtype, const std::string& 
 std::string Counts::report(const std::string& table, int ranks) const {
     const std::lock_guard guard(lock_);
     std::string text = "{\"table\": " + (table.empty() ? "null" : quoted(table)) +
-                       ", \"ranks\": " + std::to_string(ranks) + ", \"programs\": [";
-    const char* comma = "";
-    for (const auto& [key, count] : programs_) {
-        text += comma + ("{\"digest\": " + quoted(key.first)) + ", \"collective\": " + quoted(key.second) +
-                ", \"calls\": " + std::to_string(count.calls) + ", \"bytes\": " + std::to_string(count.bytes) +
-                ", \"seconds\": " + number(count.seconds) + "}";
-        comma = ", ";
-    }
-    text += "], \"fallbacks\": [";
-    comma = "";
-    for (const auto& [key, count] : fallbacks_) {
-        text += comma + ("{\"reason\": " + quoted(key.first)) + ", \"collective\": " + quoted(key.second) +
-                ", \"calls\": " + std::to_string(count.calls) + ", \"bytes\": " + std::to_string(count.bytes) + "}";
-        comma = ", ";
-    }
-    return text + "]}\n";
+                       ", \"ranks\": " + std::to_string(ranks);
+    const auto list = [&](const char* name, const std::map<Key, Count>& counts, const char* first, const char* second,
+                          bool is_timed) {
+        text += ", " + quoted(name) + ": [";
+        const char* comma = "";
+        for (const auto& [key, count] : counts) {
+            text += comma + ("{" + quoted(first) + ": " + quoted(key.first)) + ", " + quoted(second) + ": " +
+                    quoted(key.second) + ", \"calls\": " + std::to_string(count.calls) +
+                    ", \"bytes\": " + std::to_string(count.bytes) +
+                    (is_timed ? ", \"seconds\": " + number(count.seconds) : "") + "}";
+            comma = ", ";
+        }
+        text += "]";
+    };
+    list("programs", programs_, "digest", "collective", true);
+    list("within_nodes", ways_, "collective", "by", true);
+    list("fallbacks", fallbacks_, "reason", "collective", false);
+    return text + "}\n";
 }
 
 std::string Counts::record(int ranks) const {

@@ -19,6 +19,9 @@ class Counts {
     void program(const std::string& digest, const char* collective, int64_t size_bytes, double seconds);
     void fallback(const char* reason, const char* collective, int64_t size_bytes);
 
+    // Counts a call that several ranks of each node served together, way: how.
+    void way(const char* collective, const char* way, int64_t size_bytes, double seconds);
+
     // group: its JSON; root -1: none
     void call(const char* collective, const char* dtype, const std::string& group, int root, int64_t size_bytes,
               double seconds);
@@ -32,7 +35,7 @@ class Counts {
     using CallKey = std::tuple<std::string, std::string, std::string, int, int64_t>;
 
     mutable std::mutex lock_;
-    std::map<Key, Count> programs_, fallbacks_;
+    std::map<Key, Count> programs_, fallbacks_, ways_;
     std::map<CallKey, Count> calls_;
 };
 

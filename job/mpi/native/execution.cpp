@@ -7,6 +7,7 @@
 #include "elements.hpp"
 #include "job.hpp"
 #include "meeting.hpp"
+#include "nodes.hpp"
 
 namespace chorale::job {
 
@@ -64,6 +65,8 @@ void Group::connect(MPI_Comm comm) {
 }
 
 void Group::run(const Entry& entry, const Call& call, const void* input, void* output) {
+    if (nodes_) return nodes_->run(entry, call, input, output);
+    if (engine_ == nullptr) connect(call.comm);
     chorale_call work{};
     work.program = numbers_[entry.program];
     work.input = input;
@@ -81,7 +84,6 @@ int Group::execute(const Entry& entry, const Call& call, const Side& input, cons
     const double start = seconds_now();
     try {
         if (!broken_.empty()) throw std::runtime_error("an earlier call failed: " + broken_);
-        if (engine_ == nullptr) connect(call.comm);
         std::vector<char> in, out;
         if (needs_copy(input)) in = packed(input, call.comm);
         if (needs_copy(output)) out = packed(output, call.comm);

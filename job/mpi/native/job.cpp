@@ -13,6 +13,7 @@
 
 #include "checking.hpp"
 #include "meeting.hpp"
+#include "nodes.hpp"
 
 namespace chorale::job {
 
@@ -70,6 +71,10 @@ Settings settings_of_environment() {
     const std::string strict = variable("CHORALE_STRICT"), limit = variable("CHORALE_TIMEOUT_S");
     if (!strict.empty() && strict != "0" && strict != "1") throw std::runtime_error("CHORALE_STRICT must be 0 or 1");
     settings.strict = strict == "1";
+    settings.within_nodes = variable("CHORALE_WITHIN_NODES");
+    if (settings.within_nodes == "measure") settings.within_nodes.clear();
+    if (!settings.within_nodes.empty() && settings.within_nodes != "leaders" && settings.within_nodes != "slices")
+        throw std::runtime_error("CHORALE_WITHIN_NODES must be leaders, slices or measure");
     if (limit.empty()) return settings;
     char* end = nullptr;
     settings.limit_s = std::strtod(limit.c_str(), &end);
@@ -98,6 +103,17 @@ void require_right_table(const Job& job) {
     const std::string verdict = job.rank == 0 ? table_verdict(job.settings.table, job.table.digest, CHECK_S) : "";
     const std::string said = gather_texts(MPI_COMM_WORLD, verdict.substr(0, 255), CHECK_S + MEETING_S).front();
     if (!said.empty()) throw std::runtime_error(said);
+}
+
+// Finds out whether the ranks of a table for another number of ranks are the nodes of this job.
+void find_nodes(Job& job) {
+    if (!job.has_table() || job.table.ranks == job.ranks) return;
+    job.nodes = nodes_of_job(job.ranks, MEETING_S);
+    const int count = 1 + *std::max_element(job.nodes.begin(), job.nodes.end());
+    if (count == job.table.ranks) return;
+    job.other_ranks = std::string(GROUP) + ": the table is for " + std::to_string(job.table.ranks) +
+                      " ranks or nodes, the job has " + std::to_string(job.ranks) + " ranks on " +
+                      std::to_string(count) + (count == 1 ? " node" : " nodes");
 }
 
 int delete_group(MPI_Comm, int, void* group, void*) {
@@ -154,6 +170,7 @@ void begin() {
         if (current->has_table()) current->table = read_table(current->settings.table);
         require_one_table(gather_texts(MPI_COMM_WORLD, current->table.digest, MEETING_S));
         if (current->has_table()) require_right_table(*current);
+        find_nodes(*current);
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_group, &group_keyval, nullptr);
     } catch (const std::exception& error) {
         say((current->has_table() ? current->settings.table + ": " : "") + error.what());
@@ -227,15 +244,29 @@ bool may_fall_back(const Call& call, const char* reason) {
 
 Group::Group(MPI_Comm comm) : members_(members_of(comm)), json_(json_of(members_, current->ranks)) {
     PMPI_Comm_rank(comm, &rank_);
-    if (current->has_table()) entries_ = GroupEntries(current->table, members_);
+    if (current->has_table() && current->nodes.empty()) entries_ = GroupEntries(current->table, members_);
+}
+
+Group::Group(MPI_Comm comm, std::vector<int> table_ranks) : members_(std::move(table_ranks)) {
+    PMPI_Comm_rank(comm, &rank_);
+    entries_ = GroupEntries(current->table, members_);
 }
 
 Group::~Group() { chorale_engine_free(engine_); }
 
-Decision Group::decide(const Call& call) const {
+Decision Group::decide(const Call& call) {
     if (!current->has_table()) return {nullptr, NO_TABLE};
     if (call.unfit != nullptr) return {nullptr, call.unfit};
-    return entries_.find(call.collective, call.root, call.dtype, int64_t(call.size_bytes));
+    if (!current->other_ranks.empty()) return {nullptr, current->other_ranks.c_str()};
+    const bool is_inter = members_.empty() || members_.front() < 0;
+    if (current->nodes.empty() || is_inter)
+        return entries_.find(call.collective, call.root, call.dtype, int64_t(call.size_bytes));
+    if (!nodes_) {
+        std::vector<int> numbers;
+        for (const int member : members_) numbers.push_back(current->nodes[member]);
+        nodes_ = std::make_unique<Nodes>(call.comm, numbers);
+    }
+    return nodes_->decide(call);
 }
 
 }  // namespace chorale::job

@@ -23,6 +23,9 @@ struct Call {
     const char* dtype;   // in tables
     int type, operation; // of the engine
     const char* unfit;   // why no program can serve it, null if one may
+    size_t count = 0;    // elements of `mpi_type`, of a call that reduces
+    MPI_Datatype mpi_type = MPI_DATATYPE_NULL;
+    MPI_Op mpi_operation = MPI_OP_NULL;
 };
 
 // Elements of the caller. At null there are none.
@@ -32,10 +35,13 @@ struct Side {
     MPI_Datatype type;
 };
 
+class Nodes;
+
 // The ranks of a communicator.
 class Group {
   public:
     explicit Group(MPI_Comm comm);
+    Group(MPI_Comm comm, std::vector<int> table_ranks);  // whose ranks are these of the table
     ~Group();
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
@@ -44,19 +50,23 @@ class Group {
     int rank() const { return rank_; }
     const std::string& json() const { return json_; }  // null, or its ranks in MPI_COMM_WORLD
 
-    Decision decide(const Call& call) const;
+    // All ranks call it at the same time, for the same call.
+    Decision decide(const Call& call);
+
+    // Runs the entry's program from and to elements that lie side by side. Throws std::runtime_error.
+    void run(const Entry& entry, const Call& call, const void* input, void* output);
 
     // Runs the entry's program; all ranks do. Returns what an MPI function returns, after a message on stderr.
     int execute(const Entry& entry, const Call& call, const Side& input, const Side& output);
 
   private:
     void connect(MPI_Comm comm);
-    void run(const Entry& entry, const Call& call, const void* input, void* output);
 
     int rank_ = 0;
     std::vector<int> members_;
     std::string json_;
     GroupEntries entries_;
+    std::unique_ptr<Nodes> nodes_;  // if the table's ranks are nodes
     std::mutex lock_;
     chorale_engine* engine_ = nullptr;
     std::vector<int64_t> numbers_;  // of the engine, by number in the table
@@ -65,6 +75,7 @@ class Group {
 
 struct Settings {
     std::string table, report, record, interface;
+    std::string within_nodes;  // leaders, slices, or empty: what is measured to be faster
     bool strict = false;
     double limit_s = 1800;
 };
@@ -74,6 +85,8 @@ struct Job {
     Table table;
     Counts counts;
     int rank = 0, ranks = 0;
+    std::vector<int> nodes;  // by rank, if the table has other ranks than the job
+    std::string other_ranks;  // why that table serves no call, empty if its ranks are nodes or ranks of the job
 
     bool has_table() const { return !settings.table.empty(); }
     bool records() const { return !settings.record.empty(); }

@@ -35,15 +35,6 @@ std::vector<uint8_t> from_hex(const std::string& text) {
     return bytes;
 }
 
-// The same on two ranks if they can share memory and do so without leaving an emulated network.
-std::string network_id() {
-    std::string boot;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
-    char network[64] = {};
-    if (readlink("/proc/self/ns/net", network, sizeof network - 1) < 0) throw std::runtime_error("/proc is not there");
-    return boot + " " + network;
-}
-
 // The host of the first rank that is not here, as MPI calls it; empty where all are here.
 std::string other_host(MPI_Comm comm, double limit_s) {
     char name[MPI_MAX_PROCESSOR_NAME + 1] = {};
@@ -74,6 +65,14 @@ void wait_for(MPI_Request request, double limit_s) {
 }
 
 }  // namespace
+
+std::string network_id() {
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
+    char network[64] = {};
+    if (readlink("/proc/self/ns/net", network, sizeof network - 1) < 0) throw std::runtime_error("/proc is not there");
+    return boot + " " + network;
+}
 
 std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& text, double limit_s) {
     if (text.size() >= TEXT_BYTES) throw std::runtime_error("an address is too long: " + text);

@@ -10,6 +10,9 @@
 
 namespace chorale::job {
 
+// The same on two ranks if they can share memory and do so without leaving an emulated network.
+std::string network_id();
+
 // Gathers `text` of all ranks, at most 1,023 bytes each; throws std::runtime_error after `limit_s`.
 std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& text, double limit_s);
 

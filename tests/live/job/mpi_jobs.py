@@ -77,9 +77,9 @@ def compiled(folder: Path, mpicc: Path | None = None) -> Path:
 
 
 def job_command(
-    argv: Sequence[str | Path], environment: Mapping[str, str], preload: Path | None = None
+    argv: Sequence[str | Path], environment: Mapping[str, str], preload: Path | None = None, ranks: int = RANKS
 ) -> tuple[list[str], dict[str, str]]:
-    """Return a command that runs `argv` on as many ranks as the table has, on this machine, and its variables.
+    """Return a command that runs `argv` on `ranks` ranks on this machine, and its variables.
 
     preload: by default the library for the MPI that is there
     """
@@ -87,14 +87,18 @@ def job_command(
     variables = {**environment, "LD_PRELOAD": str(preload or preload_library())}
     launcher = mpi_version(mpiexec).launcher
     options = (*launcher.on_hosts("localhost"), *launcher.passing(variables))
-    return [mpiexec, *options, "-n", str(RANKS), *map(str, argv)], variables
+    return [mpiexec, *options, "-n", str(ranks), *map(str, argv)], variables
 
 
 def run_job(
-    argv: Sequence[str | Path], environment: Mapping[str, str], preload: Path | None = None, limit_s: float = 100.0
+    argv: Sequence[str | Path],
+    environment: Mapping[str, str],
+    preload: Path | None = None,
+    limit_s: float = 100.0,
+    ranks: int = RANKS,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `argv` on as many ranks as the table has, on this machine."""
-    command, variables = job_command(argv, environment, preload)
+    """Run `argv` on `ranks` ranks on this machine, by default as many as the table has."""
+    command, variables = job_command(argv, environment, preload, ranks)
     return subprocess.run(
         command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=limit_s, check=False
     )
