@@ -3,25 +3,25 @@
 Handles of MPI (communicators, types) are numbers in MPICH and addresses in Open MPI 5, which does not have the standard
 ABI, and programs are compiled with one of the two headers. So the library is compiled for each MPI and linked with it;
 then MPI's functions are found even if a program loads MPI late, as Python does. A program that was built for another
-MPI (for example for the standard ABI, with mpicc_abi) is refused with a message; build another library for it:
-
-    python -m chorale.job.mpi.preload MPICC
+MPI (for example for the standard ABI, with mpicc_abi) is refused with a message; `chorale job mpi-preload MPICC` builds
+another library for it.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from chorale.runners.engine.build import NativeTarget, build_native, native_folder, print_library
+from chorale.runners.engine.build import NativeTarget, build_native, native_folder
 from chorale.runners.engine.library import NATIVE as ENGINE
 from chorale.runners.measurement.machine import temporary_folder
 from chorale.runners.mpi.launch import find_mpiexec
-from chorale.synth.errors import Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 
 NATIVE = Path(__file__).parent / "native"
 _NAME = "libchorale_mpi_preload.so"
@@ -80,7 +80,8 @@ def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
     try:
         done = subprocess.run([mpicc, "-show"], capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable("mpicc must say where MPI is", error, way_out) from error
+        found = getattr(error, "strerror", None) or error
+        raise Unavailable("mpicc must say where MPI is", f"{mpicc}: {found}", way_out) from error
     words = shlex.split(done.stdout)
     definitions = tuple(word for word in words if word.startswith("-D"))
     includes, folders = ([Path(word[2:]) for word in words if word.startswith(flag)] for flag in ("-I", "-L"))
@@ -91,10 +92,25 @@ def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
     return (*_NO_CPP, *definitions), tuple(includes), libraries[0].absolute()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print the path of the library for the mpicc in `arguments`, by default the one next to mpiexec."""
-    return print_library(lambda: preload_library(mpicc=_compiler_named(arguments[0]) if arguments else None))
+def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path:
+    """Return a short path of the library for `mpicc` that stays when it is built again: a link, or a copy in `folder`.
 
+    mpicc: a path, or a name beside mpiexec or on the PATH; by default the mpicc beside mpiexec
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    InvalidInput for a folder that cannot be written, Unavailable without MPI, its header or a compiler.
+    """
+    library = preload_library(None if mpicc is None else _compiler_named(mpicc))
+    kind = "" if mpicc is None else re.sub("[^a-z0-9]+", "-", f"-{Path(mpicc).name.lower()}")
+    path = (folder or native_folder().parent).absolute() / f"libchorale_mpi{kind}.so"
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if folder is None:
+            fresh.symlink_to(library)
+        else:
+            shutil.copyfile(library, fresh)
+            fresh.chmod(0o755)
+        fresh.replace(path)  # jobs that run keep the old one
+    except OSError as error:
+        way_out = "name a folder that exists and can be written"
+        raise InvalidInput("the library needs a folder", f"{path.parent}: {error.strerror}", way_out) from error
+    return path

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import RunnerConfig
+from chorale.runners.api.config import RunnerConfig, TimeSource
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.mpi.config import MpiConfig
 from chorale.runners.msccl.config import MscclConfig
@@ -77,3 +77,13 @@ def _explained(declared: type[RunnerConfig], error: ValidationError) -> InvalidI
     message = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
     rule = f"the option {option} of the {declared.name} runner: {message}"
     return InvalidInput(rule, fault["input"], f"{option}: {declared.model_fields[option].description}")
+
+
+def is_simulated(runner: str | None) -> bool:
+    """Return whether the times of a runner of this kind come from a model."""
+    return runner is not None and runner in RUNNERS and RUNNERS[runner].capabilities.times is TimeSource.MODEL
+
+
+def runner_text(runner: str) -> str:
+    """Return which runner times are from, and that they were not measured if they were not."""
+    return f"{runner} runner" + (": these times are simulated, not measured" if is_simulated(runner) else "")

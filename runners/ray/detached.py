@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from types import TracebackType
 from typing import Any
@@ -26,6 +27,7 @@ class DetachedActors:
 
     def __init__(self, address: str | None = None) -> None:
         self._cluster = RayCluster.existing(address)
+        self.address = address or os.environ.get("RAY_ADDRESS") or ray.get_runtime_context().gcs_address
 
     def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> DetachedActor:
         """Make an object of the class `kind` under `name`, or find the one that is there.

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from chorale.runners.api.registry import is_simulated, runner_text
 from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
@@ -82,7 +83,7 @@ def best(
     else:
         answer = [long_line(path) for path in (document["schedule"], document["program"]) if path]
     rolled_back = {"rolled_back": former.version} if former else {}
-    title = f"{document['model']} version {document['version']}"
+    title = f"{document['model']} version {document['version']}, {runner_text(entry.manifest['runner'])}"
     table = facts_table(title, _rows(document["measured"]))
     return Result({**document, "exact": exact, **rolled_back}, table, *answer)
 
@@ -115,6 +116,7 @@ def _save(best: RegistryEntry, folder: Path) -> dict[str, Any]:
         "program": str(program) if best.library is None else None,
         "parameters": best.manifest["parameters"] if best.library is None else None,
         "measured": dict(best.measured),
+        "simulated": is_simulated(best.manifest["runner"]),
         "run_id": best.version.run_id,
         "version": best.version.version,
         "model": best.version.name,

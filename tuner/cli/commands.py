@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "record": ("record", "Run a job and write down which collectives it calls: at which sizes, how often, how long."),
     "tune": ("tune", "Search for the fastest schedule per size and register it."),
     "campaign": ("campaign", "List, pause and resume campaigns; check and repair their files."),
+    "job": ("record", "Print or install the library that gives MPI programs a tuning table."),
     "replay": ("record", "Replay campaigns on recorded runs: the search and answers of `chorale tune` on old times."),
     "table": ("table", "Write, show, verify, merge and compare tuning tables: the files that CHORALE_TABLE names."),
     "best": ("best", "Fetch the best schedule that campaigns have registered, verified again."),
@@ -62,7 +63,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Predict times without running": ("simulate", "training", "record-training"),
     "Make a program for a runtime": ("lower", "lift", "export"),
     "Run and judge": ("run", "judge", "fabric"),
-    "Tune, and use the answer in jobs": ("record", "tune", "campaign", "table", "best", "watch", "replay"),
+    "Tune, and use the answer in jobs": ("record", "tune", "campaign", "table", "job", "best", "watch", "replay"),
     "Serve and look": ("serve", "token", "ui", "experiment", "bench"),
 }  # fmt: skip
 """Task -> its commands, in the order of `chorale --help`."""

@@ -11,15 +11,37 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from chorale.job.mpi.preload import stable_library
 from chorale.job.record import VARIABLE, Record, read_record, record_bytes
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import CheckFailed
+from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import FileOutput
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.campaign_file import RecordedJob
 from chorale.tuner.files.job_traces import UNKNOWN, load_record
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import Result, numbers_table
+
+job_app = CommandLine(help="Print or install the library that gives MPI programs a tuning table.", no_args_is_help=True)
+
+
+@job_app.command("mpi-preload")
+def mpi_preload_command(
+    mpicc: Annotated[
+        str | None, typer.Argument(metavar="MPICC", help="Compiler of the MPI that programs use [that of mpiexec].")
+    ] = None,
+    install: Annotated[Path | None, typer.Option(metavar="DIR", help="Copy the library to a folder.")] = None,
+) -> Result:
+    """Print the path of the library for LD_PRELOAD, which serves unmodified MPI programs from a tuning table.
+
+    It is built the first time, for the MPI of mpiexec. The path stays the same.
+
+    Example: LD_PRELOAD=$(chorale job mpi-preload) CHORALE_TABLE=job.table mpiexec -n 8 ./program
+    """
+    path = str(stable_library(mpicc, install))
+    variables = f"LD_PRELOAD={path} CHORALE_TABLE=job.table CHORALE_REPORT=-"
+    return Result({"path": path}, path, next_step=f"{variables} mpiexec -n RANKS ./program")
 
 
 def record(

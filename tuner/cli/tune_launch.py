@@ -15,6 +15,7 @@ import typer
 
 from chorale.runners.ray.watch import ClusterLost, handle_loss
 from chorale.synth.errors import CheckFailed
+from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, notice, people, print_error, results
 from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signals
@@ -30,6 +31,7 @@ from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports import tuning
 from chorale.tuner.reports.library_files import nccl_table_entries, nccl_tuner_csv
 from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
+from chorale.tuner.trials.store import campaign_rows
 from chorale.tuner.trials.tuning_table import table_programs
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("chorale.tune")
 POLL_S = 1.0
+ANSWER_LIMIT_S = 10.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
 
 
@@ -63,21 +66,36 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
         launch_id = None if resume else uuid.uuid4().hex
         actor = actors.start(name, DetachedLaunch, (document, home.root, launch_id))
         actor.call("status", 0)
+        note = home.detached_cluster(campaign.name)
+        home.create(note.parent)
+        write_file(str(note), f"{actors.address}\n".encode())
     notice(f"launched; `chorale tune --follow {campaign.name}` watches it")
 
 
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
-    """Show the trials of the detached launch of campaign `follow` as they finish, or end that of `stop` and remove it
-    from the cluster. Print the results, or raise the error that ended it.
+    """Show trials of the detached launch of campaign `follow` as they finish, or end that of `stop` and remove it from
+    the cluster; print the results, or raise the error that ended it.
+
+    Only the cluster that is named is asked, or else the one where this data folder started the launch.
     """
+    campaign = str(follow if stop is None else stop)
+    home = Home.from_environment()
+    note = home.detached_cluster(campaign)
+    cluster = address or os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.is_file() else None)
+    if cluster is None:
+        names = [row["campaign"] for row in campaign_rows(home)]
+        if campaign not in names and names:
+            raise unknown_name("campaign", campaign, names)
+        way_out = "end one that runs in a terminal by Ctrl-C there; name the cluster of another by --address"
+        raise CheckFailed("the campaign must have a detached launch or a job of Slurm", f"{campaign} has none", way_out)
     from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 
-    campaign = str(follow if stop is None else stop)
-    with DetachedActors(address) as actors:
+    with DetachedActors(cluster) as actors:
         actor = actors.find(detached_name(campaign))
         if actor is None:
             way_out = "start it with `chorale tune CAMPAIGN.yaml --detach`"
             raise CheckFailed("the campaign must have a detached launch in this cluster", campaign, way_out)
+        actor.call("status", 0, timeout_s=ANSWER_LIMIT_S)
         status = _followed(actor) if stop is None else _stopped(actor)
         try:
             if status.error is not None:

@@ -54,6 +54,10 @@ class Home:
             raise InvalidInput("the name of a campaign must be valid for a folder", repr(name[:80]), way_out)
         return self.campaigns / name
 
+    def detached_cluster(self, name: str) -> Path:
+        """Return the file with the address of the Ray cluster where the campaign `name` was launched, detached."""
+        return self.root / "detached" / self.campaign(name).name
+
     @property
     def mlflow_uri(self) -> str:
         """MLFLOW_TRACKING_URI if it is set, else a SQLite database in the data folder."""

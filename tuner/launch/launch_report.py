@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from chorale.runners.api.registry import runner_text
 from chorale.runners.api.units import format_size, format_us
 from chorale.runners.measurement.critical_path import Cause
 from chorale.runners.measurement.driver import LinkLimit, link_limit
@@ -89,7 +90,7 @@ def campaign_page(
     return render_html(
         _TEMPLATE,
         title=f"{campaign['name']}, launch {launch.number}",
-        network=f"{campaign['collective']} on {campaign['topology']}, {campaign['runner']['kind']} runner",
+        network=f"{campaign['collective']} on {campaign['topology']}, {runner_text(campaign['runner']['kind'])}",
         counts=", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no trials",
         ranges=ranges,
         speedups=rows,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from chorale.runners.api.base import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
 from chorale.runners.api.config import TimeSource
-from chorale.runners.api.registry import RUNNERS
+from chorale.runners.api.registry import is_simulated
 from chorale.runners.api.units import format_size
 from chorale.runners.api.workers import Workers, completions
 from chorale.runners.measurement.precision import ratio_interval
@@ -149,8 +149,8 @@ class _Gate:
             return PromotionVerdict(False, f"fault test: {fault.message}", against)
         if champion is None:
             return PromotionVerdict(True, f"no previous champion; {passed}")
-        simulated = _is_simulated(self.campaign.runner.kind)
-        if simulated != _is_simulated(champion.tags.get(registry.RUNNER)):
+        simulated = is_simulated(self.campaign.runner.kind)
+        if simulated != is_simulated(champion.tags.get(registry.RUNNER)):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
             return PromotionVerdict(not simulated, f"{reason}; {passed}", against)
         return self._compared(winner, {**challenger, CHAMPION: self._champion_rival(champion)}, champion, passed)
@@ -241,10 +241,6 @@ def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
     while size_bytes in sizes_bytes:
         size_bytes += 4
     return size_bytes
-
-
-def _is_simulated(runner: str | None) -> bool:
-    return runner is not None and runner in RUNNERS and RUNNERS[runner].capabilities.times is TimeSource.MODEL
 
 
 def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:

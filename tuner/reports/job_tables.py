@@ -20,11 +20,10 @@ from chorale.job.table.merging import SizeRange, require_disjoint, sort_key
 from chorale.job.table.model import ANY_DTYPE, FORMAT, JobEntry, Table, TableProgram
 from chorale.job.table.verification import SWITCHES, table_program, text_violations, unlinked
 from chorale.runners.api.config import CPU_TARGET
-from chorale.runners.api.registry import runner_config
+from chorale.runners.api.registry import is_simulated, runner_config
 from chorale.runners.api.units import format_us
 from chorale.runners.engine.library import DataType
 from chorale.runners.measurement.precision import median_interval
-from chorale.runners.simulated.config import SimulatedConfig
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
@@ -518,6 +517,7 @@ def table_document(table: Table, digest: str) -> dict[str, Any]:
                 for name, value in asdict(entry).items()
                 if name != "settings" or value is not None
             }
+            | {"simulated": is_simulated((entry.measured or {}).get("runner"))}
             for entry in table.entries
         ],
         "programs": {
@@ -546,7 +546,7 @@ def table_lines(table: Table, digest: str, name: str) -> Text:
         sizes = (entry.provenance if is_predicted else entry.measured or {}).get("sizes", [])
         times = [format_us(size["time_us"] / 1e6) for size in sizes]
         source = "predicted" if is_predicted else str(entry.provenance.get("campaign", ""))
-        if (entry.measured or {}).get("runner") == SimulatedConfig.name:
+        if is_simulated((entry.measured or {}).get("runner")):
             source = f"{source}, simulated".removeprefix(", ")
         rows.append(
             (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from chorale.runners.api.registry import is_simulated, runner_text
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.reports.tables import seconds_text
@@ -28,6 +29,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "parent_run_id": report.tracked.parent_run_id,
         "tracking_problem": report.tracked.problem,
         "interrupted": report.interrupted,
+        "simulated": is_simulated(report.launch.campaign["runner"]["kind"]),
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
         "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
         "answer": [_range_row(item) for item in tables.table_ranges(tuning_table_of(report))],
@@ -45,7 +47,7 @@ def tune_table(report: TuneReport) -> Table:
     """Return the best schedule per size, with its speed-up over the fastest baseline of the same run."""
     campaign = report.launch.campaign
     baselines = " or ".join(campaign["baselines"])
-    name, runner = f"{campaign['name']}: {campaign['collective']}", f"{campaign['runner']['kind']} runner"
+    name, runner = f"{campaign['name']}: {campaign['collective']}", runner_text(campaign["runner"]["kind"])
     table = Table(title=f"{name} on {campaign['topology']}, {runner}", title_justify="left")
     limited = () if report.limit is None else ("at most", "of limit")
     for heading in ("size", "best", "median", baselines, "speed-up", *limited, "registered"):

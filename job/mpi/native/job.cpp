@@ -200,7 +200,7 @@ void require_own_mpi() {
     for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
     std::fprintf(stderr,
                  "chorale: the preloaded library is built for %s, and the program uses another MPI (%s): build one "
-                 "for it by `python -m chorale.job.mpi.preload MPICC`, or run without LD_PRELOAD\n",
+                 "for it by `chorale job mpi-preload MPICC`, or run without LD_PRELOAD\n",
                  OWN, text.c_str());
     std::fflush(stderr);
     std::_Exit(1);

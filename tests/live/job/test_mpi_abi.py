@@ -33,7 +33,7 @@ def test_a_program_of_another_mpi_is_refused_in_a_line(program: Path, tmp_path: 
     [line] = said
     assert "the program uses another MPI" in line
     assert "libmpi_abi.so.1" in line
-    assert "python -m chorale.job.mpi.preload" in line
+    assert "chorale job mpi-preload" in line
 
 
 @pytest.mark.slow  # another library is built

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from chorale.job.mpi.preload import preload_library
+from chorale.runners.engine.build import native_folder
+from tests.command import chorale
 from tests.live.job.mpi_jobs import COLLECTIVES, compiled, run_job, write_table
 from tests.live.mpi import needs_mpi
 
@@ -68,3 +71,11 @@ def test_the_report_says_why_a_table_serves_no_call(program: Path, table: Path) 
     assert {entry["reason"] for entry in report["fallbacks"]} == {
         "group not in the table: the table is for 4 ranks or nodes, the job has 8 ranks on 2 nodes"
     }
+
+
+def test_the_path_of_the_library_is_short_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, folder in ((), native_folder().parent), (("--install", str(tmp_path)), tmp_path):
+        done = chorale(capsys, "job", "mpi-preload", *options)
+        assert done.stdout.strip() == str(folder / "libchorale_mpi.so")
+        assert Path(done.stdout.strip()).read_bytes() == preload_library().read_bytes()
+    assert chorale(capsys, "job", "mpi-preload", "--install", str(tmp_path / "none")).code == 2

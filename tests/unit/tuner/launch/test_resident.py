@@ -119,11 +119,21 @@ def test_what_ends_a_launch_is_told_to_who_follows_it(
     assert resident().call("status", 0).state == LaunchState.FAILED
 
 
-def test_who_is_not_there_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_is_not_there_cannot_be_followed(
+    capsys: pytest.CaptureFixture[str], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DetachedActors() as residents:
+        address = residents.address
+    (home.campaigns / "small" / "1").mkdir(parents=True)
     for option in ("--follow", "--stop"):
-        finished = chorale(capsys, "tune", option, "nobody")
-        assert finished.code == 1
-        assert "must have a detached launch in this cluster; got nobody" in finished.stderr
+        elsewhere = chorale(capsys, "tune", option, "nobody", "--address", address)
+        assert elsewhere.code == 1
+        assert "must have a detached launch in this cluster; got nobody" in elsewhere.stderr
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        misspelt = chorale(capsys, "tune", option, "smal")  # no cluster is named, so none is asked
+        assert misspelt.code == 2
+        assert "unknown campaign 'smal'; did you mean 'small'?" in misspelt.stderr
+        assert chorale(capsys, "tune", option, "small").code == 1
 
 
 def test_a_resident_that_was_removed_says_so() -> None:
