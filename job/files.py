@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,9 +36,12 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
-    """Return the bytes of the file at `path`, at most `max_bytes` (1 GiB); no more than one above that are read."""
+    """Return the bytes of the file at `path`, at most `max_bytes` (1 GiB); no more than one above that are read.
+
+    A path such as examples/quickstart.yaml means the shipped file if the working directory has none.
+    """
     try:
-        with open_regular(path) as stream:
+        with open_regular(_shipped_example(path) or path) as stream:
             too_large = os.fstat(stream.fileno()).st_size > max_bytes
             content = b"" if too_large else stream.read(max_bytes + 1)  # files of the system tell no size before
     except OSError as error:
@@ -46,3 +50,12 @@ def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
         limit = f"{max_bytes // 2**20} MiB" if max_bytes % 2**30 else f"{max_bytes // 2**30} GiB"
         raise InvalidInput(f"an input file must be at most {limit}", path, "use a smaller file")
     return content
+
+
+def _shipped_example(name: str | Path) -> Path | None:
+    """Return the file that `examples/NAME` stands for if the working directory has none; None for other paths."""
+    path = Path(name)
+    if path.parts[:1] != ("examples",) or ".." in path.parts or path.exists():
+        return None
+    package = Path(str(resources.files("chorale")))
+    return next((folder / path for folder in (package, package.parent) if (folder / path).is_file()), None)

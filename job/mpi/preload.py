@@ -101,7 +101,7 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
     """
     library = preload_library(None if mpicc is None else _compiler_named(mpicc))
     kind = "" if mpicc is None else re.sub("[^a-z0-9]+", "-", f"-{Path(mpicc).name.lower()}")
-    path = (folder or native_folder().parent).absolute() / f"libchorale_mpi{kind}.so"
+    path = (folder or _loadable(native_folder()).parent).absolute() / f"libchorale_mpi{kind}.so"
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if folder is None:

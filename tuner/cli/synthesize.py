@@ -242,7 +242,8 @@ def failures(
     """Plan a verified schedule for the loss of each compute node and link, one at a time.
 
     Failures that known symmetries make alike are planned once. `chorale synth METHOD 'without(SPEC;node=K)'`
-    reproduces a row and writes its schedule.
+    reproduces a row and writes its schedule; `chorale table write --topology 'without(SPEC;node=K)'` writes the
+    table for the jobs that go on without a node.
 
     Example: chorale failures a100:4 --k 1 --executor processes
     """
@@ -265,8 +266,7 @@ def failures(
         write_file(output, bounds.failures_csv(document).encode())
     planned = [row for row in document["failures"] if row["slowdown"] is not None]
     worst = max(planned, key=lambda row: Fraction(row["slowdown"]), default=None)
-    chosen = f"--collective {collective} -o plan.parquet"
-    next_step = None if worst is None else f"chorale synth {method} {shell_word(worst['spec'])} {chosen}"
+    next_step = None if worst is None else f"chorale table write --topology {shell_word(worst['spec'])} -o job.table"
     return Result(document, bounds.failures_table(document, topology.bandwidth_unit), next_step=next_step)
 
 

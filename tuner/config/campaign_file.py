@@ -8,7 +8,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +43,8 @@ def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
 
 
 def read_document(path: str) -> dict[str, Any]:
-    """Return the unchecked content of the YAML file at `path`. Raises InvalidInput unless it is a mapping.
-
-    A path such as examples/quickstart.yaml means the shipped file if the working directory has none.
-    """
-    content = read_file(str(_shipped_example(path) or path), _MAX_BYTES)
+    """Return the unchecked content of the YAML file at `path`. Raises InvalidInput unless it is a mapping."""
+    content = read_file(path, _MAX_BYTES)
     if len(content) > MAX_BYTES:
         raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
     return _mapping(content.decode(errors="replace"))
@@ -193,18 +189,6 @@ def _keys_of(sections: Sequence[str], kind: str | None) -> list[str]:
 def _alternatives(names: Sequence[str], word: str = "or") -> str:
     quoted = [repr(name) if word == "or" else name for name in names]
     return f" {word} ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
-
-
-def _shipped_example(name: str) -> Path | None:
-    """Return the shipped file for `examples/NAME` if the working directory has none; None if there is none."""
-    path = Path(name)
-    if path.exists() or path.is_absolute() or path.parts[:1] != ("examples",) or ".." in path.parts:
-        return None
-    package = Path(str(resources.files("chorale")))
-    for folder in (package, package.parent):
-        if (folder / path).is_file():
-            return folder / path
-    return None
 
 
 TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
