@@ -1,13 +1,22 @@
-"""Limits of documents in JSON and XML, looked at before a parser takes memory for them."""
+"""Limits of documents in JSON, XML and Parquet, looked at before a parser takes memory for them."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
 from chorale.synth.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from pyarrow import parquet
+
 MAX_JSON_BYTES, MAX_JSON_LISTS, MAX_JSON_VALUES = 2**26, 2**21, 2**23
 MAX_XML_BYTES, MAX_XML_TAGS, MAX_XML_DEPTH = 2**28, 2**22, 64
+MAX_COLUMN_BYTES, MAX_PAGE_BYTES = 2**30, 2**26
+"""Of all columns of a Parquet file, and of each of their pages, uncompressed."""
+_WIDTHS = {"INT32": 4, "INT64": 8}
 _WAY_OUT = "use a smaller file"
 
 
@@ -37,3 +46,77 @@ def require_shallow(root: Element, what: str) -> None:
         level = [child for element in level for child in element]
     if level:
         raise InvalidInput(f"{what} must nest at most {MAX_XML_DEPTH} elements", "more", "flatten it")
+
+
+def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Collection[str], what: str) -> None:
+    """Raise InvalidInput unless the columns `names` of a Parquet file hold whole numbers, and are small.
+
+    What is large says so in a few bytes: the end of the file, and the head of each page. ValueError, IndexError or
+    KeyError where there are no such columns or pages.
+    """
+    columns = {column.path: at for at, column in enumerate(file.schema)}
+    size_bytes = page_bytes = 0
+    for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
+        for chunk in (group.column(columns[name]) for name in names):
+            size_bytes += max(group.num_rows, chunk.num_values) * _WIDTHS[chunk.physical_type]
+            page_bytes = max(page_bytes, *_page_sizes(content, chunk))
+    if size_bytes > MAX_COLUMN_BYTES or page_bytes > MAX_PAGE_BYTES:
+        rule = f"the columns of {what} must take at most {MAX_COLUMN_BYTES} bytes, and a page {MAX_PAGE_BYTES}"
+        raise InvalidInput(rule, f"{size_bytes} bytes, and a page of {page_bytes}", _WAY_OUT)
+
+
+def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[int]:
+    """Yield 0, and what each page of a column takes uncompressed, by its head: field 2, and 3 for its bytes here."""
+    yield 0
+    stream = io.BytesIO(content)
+    stream.seek(min(at for at in (chunk.data_page_offset, chunk.dictionary_page_offset or 0) if at > 0))
+    end = stream.tell() + chunk.total_compressed_size
+    while stream.tell() < end:
+        head = _thrift_numbers(stream)
+        if min(head[2], head[3]) < 0:
+            raise ValueError("a page of a negative size")
+        yield head[2]
+        stream.seek(head[3], io.SEEK_CUR)
+
+
+def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
+    """Return the fields of 32 bits of a structure in Thrift's compact protocol; as for Thrift, the last of each counts.
+
+    A byte says the distance to the field before, and the kind. Of all kinds those are read that stand before pages.
+    """
+    numbers: dict[int, int] = {}
+    field = 0
+    while (head := stream.read(1)[0]) != 0:
+        field = field + (head >> 4) if head >> 4 else _thrift_number(stream)
+        kind = head & 15
+        if kind == _I32:
+            numbers[field] = _thrift_number(stream)
+        elif kind == _I64:
+            _thrift_number(stream)
+        elif kind == _BINARY:
+            stream.seek(_thrift_varint(stream), io.SEEK_CUR)
+        elif kind == _STRUCT:
+            _thrift_numbers(stream)
+        elif kind not in _TRUTHS:
+            raise ValueError(f"a field of kind {kind} before a page")
+    return numbers
+
+
+_TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12
+"""Kinds of Thrift's fields; a truth is its kind."""
+
+
+def _thrift_number(stream: io.BytesIO) -> int:
+    """Return a number of 32 bits with its sign: of longer ones Thrift drops the rest."""
+    value = _thrift_varint(stream)
+    return value >> 1 ^ -(value & 1)
+
+
+def _thrift_varint(stream: io.BytesIO) -> int:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = stream.read(1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFF
+    raise ValueError("a number of more than ten bytes")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from chorale.synth.collective import parse_collective, stored_collective
-from chorale.synth.document_limits import require_small_json
+from chorale.synth.document_limits import require_small_columns, require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import LazyModule, arrow, parquet
 from chorale.synth.schedule.schedule import (
@@ -37,8 +37,6 @@ else:
 FORMAT = "chorale-schedule/1"
 METADATA_KEY = b"chorale"
 MAX_JSON_ROWS = 2**20
-MAX_COLUMN_BYTES, _WORD_BYTES = 2**30, 4
-"""Of all columns of a Parquet file, uncompressed; numbers of 32 bits at least."""
 
 ParseSpec = Callable[[str], Topology]
 _AGAIN = "write the file again with `chorale synth`"
@@ -110,25 +108,13 @@ def _read_table(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     with _readable_parquet():
         file = _parquet_file(content)
-        _require_small(file.metadata)
-        names = set(file.schema_arrow.names).intersection((*COLUMN_NAMES, "part"))
-        table = file.read(columns=sorted(names), use_threads=False)
-        text = (table.schema.metadata or {}).get(METADATA_KEY)
-        columns = {name: _numbers(table.column(name)) for name in (*COLUMN_NAMES, "part") if name in table.column_names}
+        text = (file.metadata.metadata or {}).get(METADATA_KEY)
+        names = [name for name in (*COLUMN_NAMES, "part") if name in file.schema_arrow.names]
+        require_small_columns(file, content, names, "a .parquet schedule")
+        columns = {name: _numbers(file.read(columns=[name], use_threads=False).column(0)) for name in names}
     if text is None or any(name not in columns for name in COLUMN_NAMES):
         raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
     return _parse_document(text), columns
-
-
-def _require_small(metadata: parquet.FileMetaData) -> None:
-    """Raise InvalidInput where columns would take more than `MAX_COLUMN_BYTES`, which the file says in a few bytes."""
-    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    stated = [group.column(at).total_uncompressed_size for group in groups for at in range(group.num_columns)]
-    rows = max(metadata.num_rows, sum(group.num_rows for group in groups))
-    size_bytes = max(rows * metadata.num_columns * _WORD_BYTES, sum(stated))
-    if size_bytes > MAX_COLUMN_BYTES or min(stated, default=0) < 0:
-        rule = f"the columns of a .parquet schedule must take at most {MAX_COLUMN_BYTES} bytes"
-        raise InvalidInput(rule, f"{rows} rows, {size_bytes} bytes", "use a schedule with fewer transfers")
 
 
 def _parquet_file(content: bytes) -> parquet.ParquetFile:
@@ -140,7 +126,7 @@ def _readable_parquet() -> Iterator[None]:
     """Raise InvalidInput for what Arrow raises; names and texts that are not UTF-8 are ValueErrors."""
     try:
         yield
-    except (arrow.ArrowException, OSError, ValueError, KeyError, TypeError, BufferError) as error:
+    except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
         raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
 
 
@@ -174,7 +160,7 @@ def stated_id(content: bytes) -> str:
     """Return the content id that a schedule file states."""
     if content[:4] == b"PAR1":
         with _readable_parquet():
-            metadata = _parquet_file(content).schema_arrow.metadata or {}
+            metadata = _parquet_file(content).metadata.metadata or {}
         return str(_parse_document(metadata.get(METADATA_KEY, b"")).get("id"))
     return str(_parse_document(content).get("id"))
 

@@ -115,7 +115,7 @@ def _column_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
     ends = (0, *schedule.barriers, schedule.steps)
     if schedule.barriers and (schedule.kind != "pipelined" or any(one >= other for one, other in pairwise(ends))):
         yield ScheduleViolation(
-            "barriers", f"barriers {schedule.barriers} do not part the {schedule.steps} steps of streams"
+            "barriers", f"{len(schedule.barriers)} barriers do not part the {schedule.steps} steps of streams"
         )
     for name, column, dtype in zip(COLUMN_NAMES, transfers.columns, bounds.dtypes, strict=True):
         if column.dtype != dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,18 +43,36 @@ def test_a_large_schedule_in_json_is_refused() -> None:
         from_json_text(b'{"transfers": [' + b"1," * (2**23 + 1) + b"1]}", parse_topology)
 
 
-def test_a_small_parquet_file_with_many_rows_is_refused() -> None:
-    """Seven columns of 50 million zeros are a file of some kilobytes."""
-    zeros = pa.array(np.zeros(2**22, dtype=np.uint32))
-    columns = dict.fromkeys(COLUMN_NAMES, zeros)
+def parquet_file(column: pa.Array, groups: int = 1) -> bytes:
+    """Return a file of kilobytes whose columns are all `column`, so often, each time in one page."""
     metadata = {METADATA_KEY: json.dumps({"format": "chorale-schedule/1"})}
-    table = pa.table(columns).replace_schema_metadata(metadata)
+    table = pa.table(dict.fromkeys(COLUMN_NAMES, column)).replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
-        for _ in range(12):
-            writer.write_table(table)
-    with pytest.raises(InvalidInput, match="must take at most"):
-        from_parquet(bytes(sink.getvalue()), parse_topology)
+    layout = {"compression": "zstd", "use_dictionary": False, "data_page_size": 2**30, "max_rows_per_page": 2**26}
+    with pq.ParquetWriter(sink, table.schema, **layout) as writer:
+        for _ in range(groups):
+            writer.write_table(table, row_group_size=2**26)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("column", "groups", "said"),
+    [
+        (np.zeros(2**22, dtype=np.uint32), 12, "must take at most"),
+        (["text"], 1, "BYTE_ARRAY"),
+        ([[0, 0]], 1, "must be a Parquet file"),
+    ],
+    ids=["rows", "texts", "lists"],
+)
+def test_small_parquet_files_with_much_inside_are_refused(column: Any, groups: int, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        from_parquet(parquet_file(pa.array(column), groups), parse_topology)
+
+
+def test_a_page_that_takes_much_is_refused_whatever_the_end_of_the_file_says() -> None:
+    content = parquet_file(pa.array(np.zeros(2**24 + 1, dtype=np.uint32)))
+    with pytest.raises(InvalidInput, match="and a page"):
+        from_parquet(content, parse_topology)
 
 
 def test_a_network_of_endless_paths_is_refused_in_seconds() -> None:
