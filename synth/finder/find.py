@@ -58,12 +58,16 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FinderResult:
-    """The frontier by rising steps, and how many candidates it was chosen from."""
+    """The frontier by rising steps, and how many candidates it was chosen from.
+
+    others: candidates of exact costs that are not on the frontier
+    """
 
     query: FinderQuery
     frontier: tuple[FrontierPoint, ...]
     considered: int
     scored: int
+    others: tuple[TopologyCandidate, ...] = ()
 
 
 def find(
@@ -122,7 +126,10 @@ def find(
         )
         for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
     )
-    return FinderResult(query, tuple(rows), len(candidates), len(scores))
+    known = [one for one in with_known_costs(candidates, scores) if one.exact or scores.has(one.spec)]
+    taken = {one.spec for group in groups for one in group}
+    others = tuple(one for one in known if one.spec not in taken)
+    return FinderResult(query, tuple(rows), len(candidates), len(scores), others)
 
 
 def _exact_frontier(

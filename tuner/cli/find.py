@@ -20,6 +20,7 @@ from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.finder.rated import Goal
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
+from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor
@@ -59,7 +60,11 @@ def find(
     ] = None,
     cables: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", callback=file_to_write, help="Write the cables of the best network as CSV."),
+        typer.Option(
+            metavar="FILE",
+            callback=file_to_write,
+            help="Write the cables of the best network as .csv, or draw them as .png, .svg or .pdf.",
+        ),
     ] = None,
     panel_ports: Annotated[
         int | None, typer.Option(min=2, help="With --cables: ports of a patch panel, two for a cable.")
@@ -88,6 +93,8 @@ def find(
     ]
     workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
     require_plot_format(plot)
+    if cables is not None and cables.suffix != ".csv":
+        require_plot_format(cables)
     goal = cast(Goal, name_among("collective to rank by", collective, get_args(Goal)))
     one_size = {"--plot": plot, "--collective": goal != "allreduce", "--keep-cables": keep_cables, "--cables": cables}
     for option, value in one_size.items():
@@ -122,7 +129,12 @@ def find(
         return Result(document, find_table(document))
     row = document.get("best") or document["frontier"][0]
     if cables is not None:
-        write_file(cables, wiring.csv(row["spec"]))
+        if cables.suffix == ".csv":
+            write_file(cables, wiring.csv(row["spec"]))
+        else:
+            from chorale.tuner.plots.network_plots import plot_cabling  # noqa: PLC0415 - matplotlib is optional
+
+            plot_cabling(parse_topology(row["spec"]), wiring.cabling(row["spec"]), cables)
     step = f"chorale synth {row['method']} {quote(row['spec'])} --collective allreduce -o schedule.parquet"
     return Result(document, find_table(document), next_step=step)
 

@@ -248,6 +248,14 @@ class RunReport:
     calibration: Calibration | None = None
     executions: Sequence[dict[str, Any]] = ()
 
+    @property
+    def crowded(self) -> str | None:
+        """Why times say nothing of programs on a network: more ranks than cores on loopback; None if they do."""
+        environment, ranks = self.driven.measurement.environment, rank_count(self.program)
+        if environment.get("network") != "loopback" or ranks <= environment["cores"]:
+            return None
+        return f"{ranks} ranks take turns on {environment['cores']} cores, and loopback is no network"
+
     def row(self, measured: base.SizeMeasurement) -> dict[str, Any]:
         """Return what was measured at a size."""
         algbw = measured.size_bytes / measured.median_s / 1e9
@@ -278,6 +286,10 @@ class RunReport:
         for row, precision in zip(rows, driven.precisions, strict=False):
             row["precision"] = {"goal": precision.goal, "reached": precision.reached, "met": precision.is_met}
         document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
+        if self.crowded is not None:
+            for row in rows:
+                row.pop("ratio_to_reference", None)
+            document["not_compared"] = self.crowded
         if reference is not None:
             others = [self.row(size) for size in measurement.results[reference]]
             document["reference"] = {"name": reference, "results": others}
@@ -318,7 +330,9 @@ class RunReport:
             rate = f"links of {float(Fraction(str(measurement.environment['link_mbps']))):g} Mbit/s"
             reached = f"{format_size(last['size_bytes'])} came to {last['efficiency']:.0%} of that"
             yield f"{rate} allow an algbw of {allowed:.3g} GB/s; {reached}"
-        for row in rows if self.reference is not None else ():
+        if self.crowded is not None:
+            yield f"{self.crowded}: the results are checked, the times show no speed-up; leave out --where to pace links"
+        for row in rows if self.reference is not None and self.crowded is None else ():
             ratio, spent = row["ratio_to_reference"], f"{row['repeats']} repetitions, {row['stopped']}"
             interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} with {ratio['confidence']:.0%}"
             faster = f"{speed_text(ratio['median'])} {ratio['reference']}"

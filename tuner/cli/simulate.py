@@ -11,6 +11,7 @@ import typer
 
 from chorale.runners.api.units import format_size, parse_sizes
 from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import STANDARD
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
@@ -94,7 +95,10 @@ def simulate(
     if plot is not None:
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
-        plot_goodput(title, {f"{model} model": rows}, plot)
+        rate = pricing.network(topology).unit_bytes_per_s(topology)
+        bound = float(8 * rate / lower_bound(topology, traffic.collective).value / 10**9)
+        is_of_ranks = max(row["goodput_gbit_per_s"] for row in rows) <= bound  # switches that add may be faster
+        plot_goodput(title, {f"{model} model": rows}, plot, bound if is_of_ranks else None)
     if trace is not None:
         from chorale.tuner.plots.trace_events import TRACE_CHUNKS, schedule_trace  # noqa: PLC0415 - only for this file
 

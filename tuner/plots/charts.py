@@ -40,20 +40,26 @@ def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
 
 
 _MARKS = "os^vDP*X"
-MAX_LABELS = 10
+_PAPER_IN = 5.2, 3.5
+"""Width and height of charts: text of 10 points stays readable in a column of a paper, 3.3 inches wide."""
+MAX_LABELS = 7
 
 GoodputRows = Sequence[Mapping[str, Any]]
 """Results with `size_bytes` and `goodput_gbit_per_s`."""
 
 
-def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> None:
-    """Write the goodput of each of `series` (name -> rows) to `path` (.png, .svg or .pdf).
+def plot_goodput(
+    title: str, series: Mapping[str, GoodputRows], path: Path, bound_gbit_per_s: float | None = None
+) -> None:
+    """Write the goodput of each of `series` (name -> rows) to `path` (.png, .svg or .pdf), with the bound as a line.
 
     The same rows give the same bytes. Raises InvalidInput for another extension.
     """
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    figure = Figure(figsize=_PAPER_IN, layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title)
+    axes.set_title(title, fontsize=10, wrap=True)
+    if bound_gbit_per_s is not None:
+        axes.axhline(bound_gbit_per_s, color="black", linestyle="--", linewidth=1, label="bound: nothing is faster")
     for index, (name, rows) in enumerate(series.items()):
         sizes = [row["size_bytes"] for row in rows]
         goodputs = [row["goodput_gbit_per_s"] for row in rows]
@@ -64,7 +70,7 @@ def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> N
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left")
+    axes.legend(loc="lower right")
     write_figure(figure, path, "goodput")
 
 
@@ -80,17 +86,21 @@ _SHADE = "0.88"
 
 
 def plot_frontier(findings: FinderResult, path: Path) -> None:
-    """Write the frontier of `findings` to `path` (.png, .svg or .pdf), the impossible region in grey.
+    """Write the frontier of `findings` to `path` (.png, .svg or .pdf), the impossible region in grey, and what was
+    considered besides.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    figure = Figure(figsize=_PAPER_IN, layout="constrained")
     axes = figure.subplots()
     query = findings.query
     kind = "bidirectional, " if query.bidirectional else ""
-    axes.set_title(f"{query.nodes} nodes, {kind}degree {query.degree}: Pareto frontier")
+    axes.set_title(f"{query.nodes} nodes, {kind}degree {query.degree}: Pareto frontier", fontsize=10)
     steps = [row.candidate.steps for row in findings.frontier]
     factors = [float(row.candidate.bandwidth_factor) for row in findings.frontier]
+    others = [(row.steps, float(row.bandwidth_factor)) for row in findings.others]
+    if others:
+        axes.scatter(*zip(*others, strict=True), color="0.6", s=14, zorder=1, label="considered")
     axes.step(steps, factors, where="post", color="tab:blue", linewidth=1, zorder=2)
     axes.scatter(steps, factors, color="tab:blue", zorder=3, label="found")
     for row, place in zip(findings.frontier, zip(steps, factors, strict=True), strict=True):

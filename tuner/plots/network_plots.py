@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.finder.cabling import Cabling
 from chorale.synth.identity import rational_text
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import DataPath, data_paths, traffic_of
@@ -253,6 +254,24 @@ def _topology_figure(topology: Topology) -> Figure:
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
         axes.legend(handles=entries, frameon=False, fontsize=8, **place)
     return figure
+
+
+def plot_cabling(topology: Topology, cabling: Cabling, path: Path) -> None:
+    """Draw the cables of `topology` between the hosts of `cabling` into `path`; new ones are coloured if some stay."""
+    hosts, kept = cabling.hosts, {frozenset(cable) for cable in cabling.kept}
+    named = replace(topology, node_ids=hosts)
+    canvas = NetworkCanvas.of(named, connections_of(named), 6.0)
+    width_in, height_in = canvas.size_in
+    figure = Figure(figsize=(width_in, height_in + 0.5), layout="constrained")
+    axes = figure.add_subplot()
+    stays = [frozenset((hosts[one.src], hosts[one.dst])) in kept for one in canvas.connections]
+    counts = f"{len(cabling.kept)} cables stay, {len(cabling.added)} are new, {len(cabling.removed)} go"
+    title = counts if kept else f"{len(cabling.added)} cables"
+    axes.set_title(f"{topology.spec}: {title}", fontsize=10, wrap=True)
+    colours = [_LINK_COLOURS[0] if stay or not kept else _LINK_COLOURS[3] for stay in stays]
+    headed = [index for index, one in enumerate(canvas.connections) if one.one_way]
+    canvas.draw(axes, colours, [1.2] * len(stays), headed, 0.2)
+    write_figure(figure, path, topology.id, dpi=150)
 
 
 def _legend(topology: Topology) -> list[Line2D]:

@@ -61,16 +61,6 @@ _MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 Answer = TypeVar("Answer")
 
 
-def if_there(ask: Callable[[], Answer]) -> Answer | None:
-    """Return the result of `ask`, None if MLflow has no such thing. Asking for it is faster than searching."""
-    try:
-        return ask()
-    except Exception as error:
-        if getattr(error, "error_code", None) in _MISSING:
-            return None
-        raise
-
-
 _USER_VARIABLE, _PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 
 
@@ -217,7 +207,7 @@ class MlflowStore:
     ) -> ModelVersion:
         """Add a version with `files` to the registered model `name`; create the model if necessary."""
         with self._translated_errors(), _as_folder(files) as folder:
-            if if_there(lambda: self._client.get_registered_model(name)) is None:
+            if self._of_model(name, lambda: self._client.get_registered_model(name)) is None:
                 self._client.create_registered_model(name, dict(model_tags))
             experiment_id = self._client.get_run(run_id).info.experiment_id
             logged_name = name.replace(".", "-")  # MLflow allows no dots here
@@ -266,8 +256,23 @@ class MlflowStore:
     def aliased(self, name: str, alias: str) -> ModelVersion | None:
         """Return the version to which `alias` of the model `name` points, if there is one."""
         with self._translated_errors():
-            found = if_there(lambda: self._client.get_model_version_by_alias(name, alias))
+            found = self._of_model(name, lambda: self._client.get_model_version_by_alias(name, alias))
             return None if found is None else _version(found)
+
+    def _of_model(self, name: str, ask: Callable[[], Answer]) -> Answer | None:
+        """Return the result of `ask` about the model `name`, None if MLflow has no such thing.
+
+        Asking is faster than searching. A server with logins forbids questions about a model that it does not have, and
+        answers the search.
+        """
+        try:
+            return ask()
+        except Exception as error:
+            code = getattr(error, "error_code", None)
+            is_hidden = code == "PERMISSION_DENIED" and not self._client.search_registered_models(f"name = '{name}'")
+            if is_hidden or code in _MISSING:
+                return None
+            raise
 
     def download(self, version: ModelVersion) -> dict[str, bytes]:
         """Return the files of a registered version."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -159,6 +160,9 @@ def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path)
     assert all(panels.count(panel) <= 3 for panel in panels)
     again = chorale(capsys, *options[:-1], wanted, "--moves", 0, "--json").document
     assert again["frontier"][0]["cables"]["kept"] == 12
+    drawing = tmp_path / "cables.svg"
+    assert chorale(capsys, *options, "--moves", 4, "--cables", drawing).code == 0
+    assert {"#8795a8", "#db2777"} <= set(re.findall("#[0-9a-f]{6}", drawing.read_text()))  # cables that stay, new ones
 
 
 @pytest.mark.parametrize(

@@ -47,3 +47,17 @@ def test_what_cannot_be_asked_is_not_taken_for_nothing(home: Home, tmp_path: Pat
     (home.root / "mlflow.db").write_bytes(b"garbage" * 1000)
     with pytest.raises(Unavailable):
         store.aliased("model", "champion")
+
+
+def test_a_server_with_logins_forbids_questions_about_models_that_it_does_not_have(tmp_path: Path) -> None:
+    class ForbiddenError(Exception):
+        error_code = "PERMISSION_DENIED"
+
+    def ask() -> str:
+        raise ForbiddenError
+
+    mlflow = MlflowStore(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "artifacts")
+    assert mlflow._of_model("chorale.new", ask) is None
+    mlflow._client.create_registered_model("chorale.of-others")
+    with pytest.raises(ForbiddenError):
+        mlflow._of_model("chorale.of-others", ask)
