@@ -22,6 +22,8 @@ from chorale.tuner.files.topology_specs import load_topology
 from tests.browser.conftest import Serving
 from tests.browser.fabric_states import cube_state
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 expect.set_options(timeout=60_000)  # a busy machine takes its time
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -114,7 +116,7 @@ def test_reload_back_and_links_keep_what_is_shown(page: Page):
     expect(page.get_by_role("heading", name="bfb allgather")).to_be_visible()
     expect(page.get_by_label("Topology", exact=True)).to_have_value("ring:5")
     page.go_back()
-    expect(page.get_by_text("Nothing designed yet")).to_be_visible()
+    expect(page.get_by_text("Press Design, or begin with")).to_be_visible()
     expect(page.get_by_label("Topology", exact=True)).to_have_value("ring:5")
     page.go_forward()
     expect(page.get_by_role("heading", name="bfb allgather")).to_be_visible()
@@ -182,10 +184,12 @@ def test_a_network_may_come_from_a_file(page: Page, tmp_path: Path):
     file = tmp_path / "network.json"
     file.write_text(json.dumps(to_json(parse_topology("mesh:2x3"))))
     page.goto("/#design")
-    page.get_by_label("or a JSON topology").set_input_files(file)
+    page.get_by_label("or a file of the machine").set_input_files(file)
     expect(page.get_by_text("6 ranks, 14 links").first).to_be_visible()
     page.get_by_role("button", name="Design").click()
     expect(page.get_by_text(": 6 ranks, 14 links")).to_have_count(2)
+    page.get_by_label("or a file of the machine").set_input_files(EXAMPLES / "four-a100-topology.xml")
+    expect(page.get_by_text("4 ranks").first).to_be_visible()
 
 
 def test_what_is_wrong_is_said_with_the_way_out(page: Page):

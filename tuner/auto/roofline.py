@@ -196,10 +196,11 @@ def next_commands(fabric: DiscoveredFabric, programs: Sequence[RunnableProgram])
     if not fabric.has_accelerators:
         return [*first, keep, f"chorale tune examples/quickstart.yaml --set topology={quoted} --set runner.kind=local"]
     running = [program for program in programs if program.refused is None]
-    judge = f"chorale judge all_reduce_perf.log --topology {quoted}"
+    judge = f"chorale judge all_reduce_perf.log --topology {quoted}  # what nccl-tests or rccl-tests print today"
+    own = f"chorale tune examples/stock-nccl.yaml --set topology={quoted} --dry-run  # settings, nothing is replaced"
     designed = running[0].command(quoted) if running else keep
     tune = f"chorale tune examples/gpu-cluster-msccl.yaml --set topology={quoted} --dry-run"
-    return [*first, judge, designed, "chorale export auto.parquet -o job", tune]
+    return [*first, judge, own, designed, "chorale export auto.parquet -o job", tune]
 
 
 def roofline_table(document: Mapping[str, Any]) -> Table:
@@ -220,10 +221,11 @@ def _rows(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "expected of the library", algbw(document["expected"]["time_per_byte"])
     if document["in_network"] is not None:
         yield "with switches that add", algbw(document["in_network"]["time_per_byte"])
-        yield "run by", document["in_network_runs_by"]
+        yield "who adds there", document["in_network_runs_by"]
     for name, costs in schedules.items():
         if library is None or name != library["method"] or len(schedules) == 1:
-            yield f"this schedule ({name})", f"{algbw(costs['time_per_byte'])}, {costs['of_bound']:.0%} of the bound"
+            rate = f"{algbw(costs['time_per_byte'])}, {costs['of_bound']:.0%} of the bound"
+            yield f"schedule ({name})", f"{rate}{', before it is lowered to a program' if document['programs'] else ''}"
     if library is not None:
         which = " with switches" if library["bound"] == "in_network" else ""
         rate = algbw(str(Fraction(1 / library["algbw"])))

@@ -221,7 +221,7 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     spec, method, collective = document["topology"]["spec"], document["method"], document["collective"]
     if output is None:
         step = f"chorale synth {method} {quote(spec)} --collective {collective} -o schedule.parquet"
-    elif unit == "link":
+    elif unit == "link" or "no GPU target" in document.get("runs_by", ""):
         step = f"chorale run {quote(output)} --runner local, or chorale simulate {quote(output)} --link-gbps 100"
     else:
         step = f"chorale lower {quote(output)} --target msccl-xml -o {quote(Path(output).stem)}.xml"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from chorale.tuner.config.campaign_file import parsed_document
 from chorale.tuner.files.home import CAMPAIGN_NAME
 from chorale.tuner.service.access import Caller, NotFound
-from chorale.tuner.service.campaigns import Campaigns, public_campaign
+from chorale.tuner.service.campaigns import STORED, Campaigns, public_campaign
 from chorale.tuner.service.http.schema import (
     BestView,
     CampaignsView,
@@ -174,13 +174,16 @@ def file(
 
 def _row(campaigns: Campaigns, name: str, caller: Caller) -> dict[str, Any]:
     state, error = campaigns.state(name, caller)
-    row = {"name": name, "state": state, "error": _shown(error), "launches": 0, "trials": 0}
+    row = {"name": name, "state": state, "error": _shown(error), "launches": 0, "trials": 0, "complete": 0}
     row |= {"topology": None, "collective": None, "budget": None}
     try:
         snapshot = campaigns.snapshot(name, caller)
     except NotFound:
         return row
     document = snapshot.launch.campaign
+    if state == STORED:  # as `chorale campaign list` says it
+        row["state"] = "unfinished" if snapshot.final is None else "ended"
+    row["complete"] = sum(isinstance(trial, CompleteTrial) for trial in snapshot.trials)
     row |= {"launches": snapshot.launch.number, "trials": len(snapshot.trials), "budget": document["budget"]["trials"]}
     return row | {"topology": document["topology"], "collective": document["collective"]}
 

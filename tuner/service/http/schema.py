@@ -103,7 +103,8 @@ class ImportancesView(BaseModel):
 
 
 class CampaignRow(BaseModel):
-    """Summary of a campaign. state: running, ended, failed, or stored if the cluster knows no launch of it"""
+    """Summary of a campaign. state: running, ended, failed; without a launch in the cluster unfinished, or ended by a
+    final comparison; stored if it was never launched. trials: finished ones, of which `complete` were measured."""
 
     name: str
     state: str
@@ -112,6 +113,7 @@ class CampaignRow(BaseModel):
     topology: str | None
     collective: str | None
     trials: int
+    complete: int
     budget: int | None
 
 

@@ -85,7 +85,7 @@ CACHED_LINKS = 2**22
 """Links of all cached networks: about 50 MB."""
 
 NetworkSource: TypeAlias = str | dict[str, Any]
-"""A spec, or a document of the format chorale-topology/1."""
+"""A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with what a machine printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,8 @@ def network_of(source: NetworkSource) -> Topology:
     """Return the checked network of a spec or a document whose size was already checked."""
     if isinstance(source, str):
         return parse_topology(source)
+    if isinstance(source.get("file"), str):
+        return from_bytes(source["file"].encode(), DOCUMENT_SPEC)
     return from_bytes(json.dumps(source).encode(), DOCUMENT_SPEC)
 
 
@@ -178,7 +180,8 @@ MAX_COUNT = 2**20
 Network = Annotated[
     NetworkSource,
     Field(
-        description="A spec such as torus:4x4, or a document of the format chorale-topology/1.",
+        description="A spec such as torus:4x4, a document of the format chorale-topology/1, or {'file': TEXT} with a "
+        "dump of NCCL or RCCL, or what nvidia-smi, rocm-smi, hwloc or ibnetdiscover printed.",
         examples=["torus:4x4"],
     ),
 ]

@@ -26,7 +26,7 @@ const COLUMNS = [
   { name: "network", text: (row) => row.topology, long: true },
   { name: "collective", text: (row) => row.collective },
   { name: "launch", text: (row) => row.launches, number: true },
-  { name: "trials", text: (row) => (row.budget ? `${row.trials} of ${row.budget}` : ""), value: (row) => row.trials, number: true },
+  { name: "trials", text: (row) => (row.budget ? `${row.complete} of ${row.trials}` : ""), value: (row) => row.trials, number: true },
 ];
 
 const LAUNCH_MS = 20_000; // a launch that is not there by then will not come

@@ -9,6 +9,16 @@ import { boundOf, resultOf } from "./result.js";
 const KEPT = "chorale-design";
 const FIRST = { topology: "torus:4x4", method: "auto", collective: "allreduce", root: "0", k: "", chunks: "" };
 const COLLECTIVES = ["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"];
+const FILES = "JSON or GraphML; a dump of NCCL or RCCL; or what nvidia-smi topo -m, rocm-smi, lstopo or ibnetdiscover printed";
+const MEANINGS = {
+  allgather: "Every rank ends with the shards of all.", reduce_scatter: "Every rank ends with the sum of one shard.",
+  allreduce: "Every rank ends with the sum of all vectors.", broadcast: "Every rank ends with the vector of the root.",
+  reduce: "The root ends with the sum of all vectors.", alltoall: "Every rank sends another block to every other.",
+};
+const OPTIONS = {
+  k: "k: spanning trees for each root; fewer are simpler programs, more come nearer to the bound.",
+  chunks: "Chunks per shard: equal parts that are sent separately; the fewest that lose nothing are taken.",
+};
 const ROOTED = ["broadcast", "reduce"];
 const EXAMPLES = ["torus:4x4", "a100:2", "h100:2", "mi300x:1", "dragonfly:4,2,2", "without(torus:4x4;link=0-1)"];
 const TYPING_MS = 250;
@@ -26,7 +36,7 @@ async function view(main, { parts: [key], query }, shown, resultView, otherwise)
 
 function examples() {
   const links = EXAMPLES.map((topology) => element("a", { href: hashOf(["design"], { topology }) }, topology));
-  return element("p", { class: "row hint" }, "Nothing designed yet: press Design, or begin with", links);
+  return element("p", { class: "row hint" }, "Press Design, or begin with", links);
 }
 
 // What the form begins with: what the address says, else what the result is of, else what was last in it.
@@ -52,14 +62,14 @@ function designPanel(main, values, shown) {
 function formOf(values, regions, shown) {
   const families = element("datalist", { id: "families" });
   const topology = element("input", { name: "topology", required: true, value: values.topology, spellcheck: "false", autocomplete: "off", list: "families" });
-  const file = element("input", { name: "file", type: "file", accept: ".json" });
+  const file = element("input", { name: "file", type: "file", title: FILES });
   const number = (name, attributes) => element("input", { name, type: "number", value: values[name], ...attributes });
   const root = field("Root", number("root", { min: 0 })), trees = field("k (trees per root)", number("k", { min: 1, placeholder: "optimal" }));
   const chunks = field("Chunks per shard", number("chunks", { min: 1, placeholder: "optimal" }));
   const method = choice("method", [values.method], values.method, { "aria-describedby": "method-summary" });
   const summary = element("p", { class: "hint wide", id: "method-summary" });
   const form = element("form", { class: "fields", submit: (event) => { event.preventDefault(); order(form, event.submitter?.value ?? "syntheses", regions, shown); } },
-    families, element("div", { class: "wide" }, field("Topology", topology)), field("or a JSON topology", file), field("Method", method),
+    families, element("div", { class: "wide" }, field("Topology", topology)), field("or a file of the machine", file), field("Method", method),
     field("Collective", choice("collective", COLLECTIVES, values.collective)), root, trees, chunks, summary,
     element("div", { class: "row wide" }, element("button", { value: "syntheses" }, "Design"), element("button", { value: "bounds", class: "quiet" }, "Bound only")));
   const look = previewer(form, regions.preview, shown);
@@ -71,10 +81,11 @@ function formOf(values, regions, shown) {
     const chosen = methods.find((one) => one.name === now.method && able(one)) ?? methods.find((one) => one.name === "auto");
     method.replaceChildren(...methods.toSorted((a, b) => (b.name === "auto") - (a.name === "auto")).map((one) =>
       element("option", { value: one.name, selected: one === chosen, disabled: !able(one) }, one.name)));
-    summary.textContent = chosen.summary;
     root.hidden = !ROOTED.includes(now.collective);
     trees.hidden = !chosen.options.includes("k");
     chunks.hidden = !chosen.options.includes("chunks");
+    const explained = Object.entries(OPTIONS).filter(([name]) => chosen.options.includes(name)).map(([, text]) => text);
+    summary.textContent = [`${chosen.name}: ${chosen.summary}`, `${now.collective}: ${MEANINGS[now.collective]}`, ...explained].join(" ");
   };
   form.addEventListener("input", async (event) => {
     if (event.target === topology) file.value = ""; // the network that was given last is the one
@@ -111,7 +122,9 @@ const isShown = (form, name) => !form.elements[name].closest(".field").hidden;
 
 async function networkOf(form) {
   const file = new FormData(form).get("file");
-  return file?.size ? JSON.parse(await file.text()) : form.elements.topology.value;
+  if (!file?.size) return form.elements.topology.value;
+  const text = await file.text();
+  return text.trimStart().startsWith("{") ? JSON.parse(text) : { file: text };
 }
 
 // Draws the network `delay` milliseconds after the last change; what it asked for before is given up. What is wrong

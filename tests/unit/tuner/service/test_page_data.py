@@ -24,6 +24,8 @@ from tests.campaigns import complete
 from tests.unit.tuner.service.conftest import Service
 from tests.unit.tuner.service.test_campaigns import written
 
+EXAMPLES = Path(__file__).parents[4] / "examples"
+
 
 def synthesized(service: Service, **body: Any) -> str:
     job = service.finished(service.post("/v1/syntheses", **body).json())
@@ -54,6 +56,9 @@ def test_a_network_is_described_and_drawn_from_its_spec_and_from_a_document(serv
     assert {line["bandwidth"] for line in view["picture"]["connections"]} == {1.0}
     document = service.post("/v1/topologies", topology=to_json(parse_topology("mesh:2x3"))).json()
     assert document["picture"]["connections"] == view["picture"]["connections"]
+    printed = (EXAMPLES / "b200-topo.txt").read_text()
+    assert service.post("/v1/topologies", topology={"file": printed}).json()["topology"]["nodes"] == 8
+    assert service.post("/v1/topologies", topology={"file": "no network"}).status_code == 422
     able = service.client.get("/v1/topologies", params={"topology": "torus:4x"})
     assert able.status_code == 422
 
