@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import RunnerConfig, TimeSource
+from chorale.runners.device.config import DeviceConfig
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.mpi.config import MpiConfig
 from chorale.runners.msccl.config import MscclConfig
@@ -27,6 +28,7 @@ _DECLARED: tuple[type[RunnerConfig], ...] = (
     OneCclConfig,
     MpiConfig,
     NcclConfig,
+    DeviceConfig,
     MscclConfig,
 )
 

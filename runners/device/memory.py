@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ import torch
 
 from chorale.runners.device.kernels import Kernel, KernelKind, kernel_binary
 from chorale.runners.plans.rank_plans import Arithmetic, load_plan_library, plan_library
+
+_POLL_S = 0.0002
 
 Exchange = Callable[[list[str]], list[list[str]]]
 """Gives the texts of this rank to the others of the group, and returns those of all by rank; all ranks call it."""
@@ -58,6 +61,9 @@ class PlanDevice(Protocol):
 
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
         """Enqueue a kernel, whose `Binding` is a tensor of the device, on the current stream."""
+
+    def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
+        """Return the seconds that `work` takes on the current stream, None where it does not end in time."""
 
     def in_turn(self) -> AbstractContextManager[None]:
         """What is enqueued within comes after all that was enqueued so before, on whichever streams."""
@@ -113,6 +119,19 @@ class CudaDevice:
         """See PlanDevice."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
         self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
+
+    def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
+        """See PlanDevice."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        deadline = time.monotonic() + limit_s
+        start.record()
+        work()
+        end.record()
+        while not end.query():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_POLL_S)
+        return float(start.elapsed_time(end)) / 1e3
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
@@ -177,6 +196,12 @@ class ProcessorDevice:
 
     def prepare(self, arithmetic: Arithmetic) -> None:
         """See PlanDevice: the library has all."""
+
+    def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
+        """See PlanDevice."""
+        begin_s = time.perf_counter()
+        work()
+        return time.perf_counter() - begin_s
 
     def in_turn(self) -> AbstractContextManager[None]:
         """See PlanDevice: calls end before they return."""

@@ -34,7 +34,7 @@ class DeviceOptions:
     """How kernels run.
 
     limit_s: how long a call may take before its blocks give up
-    threads: of a thread block
+    threads: of a thread block at most; a plan may say fewer
     keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored
     switch:  whether a switch may add, in an order of its own
     """
@@ -169,7 +169,8 @@ class GroupPlans:
         is_root = collective.root in (None, self._rank)
         if collective.name != CollectiveName.BROADCAST or is_root:
             self._copy(given, sizes.padded, source, sizes.shard)
-        self._device.launch(bound.arithmetic, bound.binding, bound.blocks, self._options.threads)
+        threads = min(self._options.threads, placed.plan.settings.threads)
+        self._device.launch(bound.arithmetic, bound.binding, bound.blocks, threads)
         if collective.name == CollectiveName.REDUCE and not is_root:
             return
         self._copy(target, sizes.shard, result, sizes.padded)
@@ -177,15 +178,24 @@ class GroupPlans:
             rounding = None if dtype.is_floating_point else "trunc"
             torch.div(target, self._ranks, rounding_mode=rounding, out=target)
 
-    def failure(self) -> str | None:
-        """Return what blocks waited for that gave up so far; nothing waits for kernels that still run."""
+    def blocked(self) -> list[tuple[str, int, int, str]]:
+        """Return what blocks waited for that gave up so far: the plan's name, block, step and why; nothing waits for
+        kernels that still run."""
+        found = []
         for name, placed in self._placed.items():
             if placed.record[0]:
-                writer_of = partial(packet_writer, placed.plan, self._rank)
-                lines = blocked_lines(placed.record.tolist(), writer_of).splitlines()
-                told = "; ".join("block {} step {} {}".format(*line.split(" ", 2)) for line in lines)
-                return f"plan {name[:12]} on rank {self._rank} of the group was given up: {told}"
-        return None
+                lines = blocked_lines(placed.record.tolist(), partial(packet_writer, placed.plan, self._rank))
+                parts = (line.split(" ", 2) for line in lines.splitlines())
+                found += [(name, int(block), int(step), why) for block, step, why in parts]
+        return found
+
+    def failure(self) -> str | None:
+        """Return in one line what `blocked` says of the plan that gave up, None where none did."""
+        blocked = self.blocked()
+        told = "; ".join(
+            f"block {block} step {step} {why}" for name, block, step, why in blocked if name == blocked[0][0]
+        )
+        return f"plan {blocked[0][0][:12]} on rank {self._rank} of the group was given up: {told}" if blocked else None
 
     def _place(self, plan: ExecutionPlan, shape: PlanBuffers, piece: int, first: int) -> _Placed:
         words = encode_plan(plan, self._rank)

@@ -107,6 +107,7 @@ class BuildFailure:
 def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
     """Return the content id of a lowered program; the sizes that it is meant for do not count."""
     moved = {name: getattr(lowering, name) for name in ("reads", "block_group", "pipeline_bytes", "ranks_per_box")}
+    moved |= {} if lowering.threads is None else {"threads": lowering.threads}
     return content_id(
         {
             **(moved if lowering.moves_differently else {}),

@@ -29,7 +29,7 @@ class LoweringOptions:
     chunks:    into how many chunks each instance cuts a shard, see `chorale.synth.lowering.vector_layout`; None for
                those of the schedule
     min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
-    reads, block_group, pipeline_bytes: choices of one-sided targets, see `chorale.synth.programs.plans.options`
+    reads, block_group, pipeline_bytes, threads: of one-sided targets, see `chorale.synth.programs.plans.options`
     ranks_per_box: how many ranks see each other's memory, for one-sided targets; None: as the topology says
     """
 
@@ -47,12 +47,15 @@ class LoweringOptions:
     block_group: int = 1
     pipeline_bytes: int = 0
     ranks_per_box: int | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MAX_CHANNELS)
         _between("instances", self.instances, 1, MAX_INSTANCES)
         exact_protocol(self.protocol)
         PlanOptions(self.reads, self.block_group, self.pipeline_bytes)
+        if self.threads is not None:
+            _between("threads", self.threads, 32, 1024)
         if self.chunks is not None:
             _between("chunks", self.chunks, 1, MAX_CHUNKS)
         if self.sm_count is not None:
@@ -66,7 +69,8 @@ class LoweringOptions:
     @property
     def moves_differently(self) -> bool:
         """Whether it says how a one-sided target moves what is sent."""
-        return (self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box) != (False, 1, 0, None)
+        moved = self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box, self.threads
+        return moved != (False, 1, 0, None, None)
 
 
 def _between(name: str, value: int, low: int, high: int) -> None:

@@ -92,7 +92,7 @@ class SearchSection(campaign_values.CampaignSection):
         default=[None], description="Chunks of the library's own algorithms, such as 128KiB; null: its choice."
     )
     threads: campaign_values.OptionalCounts = Field(
-        default=[None], description="Threads of a block of the library; null: its choice."
+        default=[None], description="Threads of a block, of the library or of plans; null: its choice."
     )
     cta_policy: list[Literal["default", "efficiency", "zero"] | None] = Field(
         default=[None], min_length=1, max_length=4, description="Policy by which the library chooses CTAs."

@@ -178,7 +178,8 @@ def _axis(column: Sequence[str | int | None]) -> Axis:
     if any(isinstance(value, str) for value in column):
         names = list(dict.fromkeys(column))
         return Axis(True, np.array([names.index(value) for value in column], dtype=np.float64))
-    logarithms = np.array([np.nan if value is None else np.log2(float(value)) for value in column])
+    # 0 has no logarithm: no pipeline is as far from every length of parts as a value that is left to the runtime
+    logarithms = np.array([np.log2(float(value)) if value else np.nan for value in column])
     span = float(np.nanmax(logarithms) - np.nanmin(logarithms))
     return Axis(False, logarithms / (span or 1.0))
 

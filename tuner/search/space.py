@@ -126,6 +126,7 @@ class LoweringTarget:
             reads=candidate.reads,
             block_group=candidate.block_group,
             pipeline_bytes=candidate.pipeline_bytes,
+            threads=None if is_library_method(candidate.method) else candidate.threads,
         )
 
     @property
@@ -184,7 +185,7 @@ class CampaignConstraints:
         if is_library_method(method):
             return parameter in (*LIBRARY_PARAMETERS, "protocol", "buffer_bytes")
         if parameter in LIBRARY_PARAMETERS:
-            return False
+            return parameter == "threads" and self.target.is_one_sided
         if parameter in PLAN_PARAMETERS:
             return self.target.is_one_sided
         if parameter == "protocol":

@@ -103,7 +103,7 @@ struct GpuMachine {
 }  // namespace chorale::plans
 
 // One call. A thread that does not get on for too long, or sees that another gave up, gives up: nobody hangs.
-extern "C" __global__ void chorale_plan(const chorale::plans::Binding* binding) {
+extern "C" __global__ void __launch_bounds__(512) chorale_plan(const chorale::plans::Binding* binding) {
     using namespace chorale::plans;
     const Binding call = *binding;
     GpuMachine machine;

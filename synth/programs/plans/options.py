@@ -19,6 +19,7 @@ class PlanOptions:
     group:          how many thread blocks share the chunks of a block of the program
     pipeline_bytes: in parts of how many bytes chunks go through the steps of a block; 0: as a whole
     boxes:          the box of each rank; ranks of different boxes have ports between them. (): all are in one box
+    threads:        of a thread block; None: as many as the executor takes
     resident_blocks: how many thread blocks of a rank may run at once; blocks beyond are not shared. None: no bound
     """
 
@@ -27,6 +28,7 @@ class PlanOptions:
     pipeline_bytes: int = 0
     boxes: tuple[int, ...] = ()
     resident_blocks: int | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.group <= MAX_GROUP:

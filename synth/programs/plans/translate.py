@@ -143,7 +143,7 @@ def _translated(program: Program) -> ExecutionPlan:
         program.min_bytes,
         program.max_bytes or largest,
         program.origin,
-        PlanSettings(packets, double_scratch=packets),
+        PlanSettings(packets, double_scratch=packets, threads=program.plan.threads or PlanSettings().threads),
     )
 
 

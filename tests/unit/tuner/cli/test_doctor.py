@@ -32,7 +32,7 @@ def test_a_ready_machine(capsys, tmp_path, monkeypatch):
     assert {"python", "ray", "mlflow", "g++", "user namespaces", "fabrics", "data folder"} <= set(found)
     assert found["ray"]["ok"]
     usable = parts(done.document)
-    assert set(usable) == {"local", "nccl", "oneccl", "mpi", "msccl", "fabric", "ray", "mlflow", "service"}
+    assert set(usable) == {"local", "nccl", "device", "oneccl", "mpi", "msccl", "fabric", "ray", "mlflow", "service"}
     for name in ("local", "ray", "mlflow"):
         assert usable[name]["usable"]
         assert (usable[name]["missing"], usable[name]["mend"]) == ([], "")

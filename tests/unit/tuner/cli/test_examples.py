@@ -14,6 +14,7 @@ TARGETS = {
     "cpu-cluster-oneccl.yaml": ("oneccl-xml", "1 CPU"),
     "gpu-cluster-msccl.yaml": ("msccl-executor-xml", "1 CPU, 8 GPU"),
     "stock-nccl.yaml": ("oneccl-xml", "1 CPU, 8 GPU"),
+    "plans-as-kernels.yaml": ("mscclpp-json", "1 CPU, 8 GPU"),
     "switch-processes.yaml": ("oneccl-xml", "1 CPU"),
 }
 
@@ -28,6 +29,7 @@ def test_an_example_is_a_campaign(name: str, capsys: pytest.CaptureFixture[str])
     assert done.code == 0, done.stderr
     plan = done.document
     assert (plan["target"], plan["node_to_measure_on"]) == TARGETS[name]
-    assert plan["pruned_beforehand"] == (28 if name == "stock-nccl.yaml" else 0)  # LL and NVLS do not go together
+    # LL and NVLS do not go together, nor do pipelines and groups
+    assert plan["pruned_beforehand"] == {"stock-nccl.yaml": 28, "plans-as-kernels.yaml": 48}.get(name, 0)
     assert 0 < plan["trials"] <= plan["points"]
     assert [first["method"] for first in plan["first"]] == plan["resolved"]["search"]["methods"]

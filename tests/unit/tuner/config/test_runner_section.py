@@ -103,6 +103,7 @@ def test_the_schema_shows_the_keys_of_each_runner() -> None:
             *("library", "runtime", "version", "launcher", "hosts", "gpus_per_node", "address", "iterations"),
             *("in_place", "variables", "memory"),
         },
+        "device": {"memory", "iterations"},
         "msccl": {"msccl"},
     }
     link = schema["$defs"]["LocalSection"]["properties"]["link_mbps"]

@@ -24,3 +24,12 @@ def test_numbers_are_apart_by_their_logarithms_and_one_left_open_by_the_whole_ra
 def test_parameters_that_never_differ_are_no_axes() -> None:
     assert axes_of([Candidate("a"), Candidate("a")]) == []
     assert len(axes_of([Candidate("a"), Candidate("b", k=3)])) == 2
+
+
+def test_zero_and_no_are_apart_from_all_other_values():
+    for values in ({"pipeline_bytes": (0, 65536, 262144)}, {"reads": (False, True, True)}):
+        [(name, each)] = values.items()
+        [axis] = axes_of([Candidate("a", **{name: value}) for value in each])
+        first, others = np.arange(1), np.arange(1, 3)
+        assert axis.distances(first, others).tolist() == [[1.0, 1.0]]
+        assert axis.distances(first, first).tolist() == [[0.0]]

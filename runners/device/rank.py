@@ -1,0 +1,227 @@
+"""The process of one rank of the device runner: plans as kernels, and the library's collectives, on torch's tensors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from chorale.runners.api.base import StuckInstruction
+from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern, Vector
+from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
+from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
+from chorale.runners.execution.rank_part import DataLayout, FramedSocket, Message, RankMemory, SocketRank, be_rank
+from chorale.runners.execution.started_ranks import TOKEN, meet_runner
+from chorale.runners.measurement.clocks import clock_identity
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import Unavailable
+from chorale.synth.programs.memory import SPLIT_BY_RANK
+from chorale.synth.targets.mscclpp_reading import parse_plan
+
+Call = Callable[[Any, Any], object]
+"""Enqueues a collective on two tensors."""
+_LIMIT = timedelta(seconds=60)
+
+
+class DeviceParts:
+    """What one rank measures: loaded, laid out on fresh data, run, checked. See `RankParts`.
+
+    seconds: of a call in the last run; blocked: what blocks waited for that gave up
+    """
+
+    def __init__(self, device: PlanDevice, store: Any, rank: int, ranks: int, iterations: int) -> None:
+        self._device, self._store = device, store
+        self._rank, self._ranks, self._iterations = rank, ranks, iterations
+        self._plans: GroupPlans | None = None
+        self._variants: list[tuple[DataLayout, Call]] = []
+        self._current: tuple[Call, RankMemory, list[Any], list[Any]] | None = None
+        self.blocked: list[StuckInstruction] = []
+        self.seconds = 0.0
+
+    def load(self, command: Message) -> None:
+        """Take memory for the plans, and make what runs each variant ready."""
+        self._variants, self._plans, self._current = [], None, None
+        plans = [parse_plan(text.encode()) for text in command["plans"]]
+        requests = {str(number): RequestedPlan(plan, command["most_bytes"]) for number, plan in enumerate(plans)}
+        options = DeviceOptions(limit_s=command["limit_s"])
+        kernels = self._plans = GroupPlans(self._device, self._rank, self._ranks, requests, options)
+        for name, plan in zip(requests, plans, strict=True):
+            layout = DataLayout(plan.collective, self._ranks, plan.chunks, plan.in_place)
+            self._variants.append((layout, partial(kernels.run, name)))
+        kind, root = command["collective"]
+        collective = Collective(CollectiveName(kind), root)
+        for algorithm in command["library"]:
+            layout = DataLayout(collective, self._ranks, self._ranks, collective.name not in SPLIT_BY_RANK)
+            self._variants.append((layout, self._library(algorithm, collective)))
+
+    def prepare(self, task: Mapping[str, Any]) -> None:
+        """Lay out the data for a task of `prepare_task`: of the call that is checked, and of those that are timed."""
+        self._current, self.blocked = None, []
+        layout, call = self._variants[task["program"]]
+        elements, dtype = task["elements"], task["dtype"]
+        pattern = DataPattern(self._ranks, task["run"], task["seed"], ELEMENT_TYPES[dtype].exact_limit)
+        memory = RankMemory(layout, self._rank, elements, dtype, pattern)
+        checked, timed = (self._tensors(memory, layout.in_place) for _ in range(2))
+        self._current = call, memory, checked, timed
+
+    def _tensors(self, memory: RankMemory, in_place: bool) -> list[Any]:
+        """Return input and output on the device; one lies in the other where the call is in place."""
+        pair = [_tensor(memory.input), _tensor(memory.output)]
+        if not in_place:
+            return [each.clone().to(self._device.name) for each in pair]
+        whole, part = sorted(pair, key=lambda each: each.numel(), reverse=True)
+        first = (part.data_ptr() - whole.data_ptr()) // part.element_size()
+        placed = whole.clone().to(self._device.name)
+        both = {id(whole): placed, id(part): placed[first : first + part.numel()]}
+        return [both[id(each)] for each in pair]
+
+    def run(self, _start_s: float, limit_s: float) -> float | None:
+        """Do the checked call, which brings the ranks together, then those that are timed; see `NcclParts.run`."""
+        if self._current is None:
+            return None
+        call, _, checked, timed = self._current
+        deadline = time.monotonic() + limit_s
+        if self._device.timed(lambda: call(*checked), limit_s) is None or self._gave_up():
+            return None
+
+        def calls() -> None:
+            for _ in range(self._iterations):
+                call(*timed)
+
+        elapsed_s = self._device.timed(calls, deadline - time.monotonic())
+        if elapsed_s is None or self._gave_up():
+            return None
+        self.seconds = elapsed_s / self._iterations
+        return time.monotonic()
+
+    def complaint(self) -> str | None:
+        """Return in one line what is wrong with the result of the checked call."""
+        if self._current is None:
+            return None
+        _, memory, checked, _ = self._current
+        for vector, tensor in zip((memory.input, memory.output), checked, strict=True):
+            _tensor(vector).copy_(tensor)
+        return memory.mismatch()
+
+    def trace(self) -> dict[str, Any] | None:
+        """Return None: kernels do not say what their steps take."""
+        return None
+
+    def _gave_up(self) -> bool:
+        self.blocked = [] if self._plans is None else [each[1:] for each in self._plans.blocked()]
+        return bool(self.blocked)
+
+    def _library(self, algorithm: str, collective: Collective) -> Call:
+        if not dist.is_initialized():
+            backend = "nccl" if self._device.name == "cuda" else "gloo"
+            store = dist.PrefixStore("library", self._store)
+            dist.init_process_group(backend, store=store, rank=self._rank, world_size=self._ranks, timeout=_LIMIT)
+        if algorithm in _KERNELS:
+            return _torch_kernel(*_KERNELS[algorithm])
+        calls: dict[CollectiveName, Call] = {
+            CollectiveName.ALLREDUCE: lambda _, target: dist.all_reduce(target),
+            CollectiveName.ALLGATHER: lambda source, target: dist.all_gather_into_tensor(target, source),
+            CollectiveName.REDUCE_SCATTER: lambda source, target: dist.reduce_scatter_tensor(target, source),
+            CollectiveName.BROADCAST: lambda _, target: dist.broadcast(target, collective.root),
+            CollectiveName.REDUCE: lambda _, target: dist.reduce(target, collective.root),
+            CollectiveName.ALLTOALL: lambda source, target: dist.all_to_all_single(target, source),
+        }
+        return calls[collective.name]
+
+
+_KERNELS = {
+    "torch-one-shot": ("one_shot_all_reduce", False),
+    "torch-two-shot": ("two_shot_all_reduce_", True),
+    "torch-multimem": ("multimem_all_reduce_", True),
+}
+
+
+def _torch_kernel(name: str, in_place: bool) -> Call:
+    """Return the call of an operation of torch.ops.symm_mem, with copies into symmetric memory and out of it."""
+    from torch.distributed import _symmetric_memory as symmetric  # noqa: PLC0415 - only where there are GPUs
+
+    group = dist.group.WORLD.group_name
+    rooms: dict[tuple[int, Any], Any] = {}
+
+    def call(source: Any, target: Any) -> None:
+        key = source.numel(), source.dtype
+        if key not in rooms:
+            rooms[key] = symmetric.empty(source.numel(), dtype=source.dtype, device=source.device)
+            symmetric.rendezvous(rooms[key], group)
+        room = rooms[key].copy_(source)
+        result = getattr(torch.ops.symm_mem, name)(room, "sum", group)
+        target.copy_(room if in_place else result)
+
+    return call
+
+
+def _tensor(vector: Vector) -> Any:
+    """Return a view of `vector`; numpy and torch have no names in common for all types."""
+    words = torch.from_numpy(vector.view(np.dtype(f"i{vector.dtype.itemsize}")))
+    return words.view(getattr(torch, vector.dtype.name))
+
+
+class DeviceRank(SocketRank[DeviceParts]):
+    """One rank of the device runner. Commands besides those of every rank: load, which takes all variants."""
+
+    def __init__(self, control: FramedSocket, parts: DeviceParts) -> None:
+        super().__init__(control, parts)
+        self._commands["load"] = self._load
+
+    def _load(self, command: Message) -> Message:
+        self._parts.load(command)
+        return {"answer": "loaded"}
+
+    def _go(self, command: Message) -> Message | None:
+        answer = super()._go(command)
+        return None if answer is None else {**answer, "seconds": self._parts.seconds}
+
+
+def main() -> None:
+    """Be the rank that the arguments say: where the runner listens, this rank, how many there are, the kind of memory,
+    and how many calls are timed."""
+    meeting, rank, ranks, memory, iterations = sys.argv[1:6]
+    control, number, size = meet_runner(meeting), int(rank), int(ranks)
+
+    def work() -> None:
+        torch.set_num_threads(1)
+        store = dist.FileStore(f"{meeting}.store", size)
+        device, what = _device(memory, store, number, size)
+        hello = {"answer": "hello", "rank": number, "token": os.environ[TOKEN], "pid": os.getpid()}
+        control.send(hello | {"clock": clock_identity(), "blocks": device.most_blocks, "device": what})
+        DeviceRank(control, DeviceParts(device, store, number, size, int(iterations))).serve()
+
+    be_rank(control, work)
+
+
+def _device(memory: str, store: Any, rank: int, ranks: int) -> tuple[PlanDevice, str]:
+    """Return what runs kernels, and its name for people."""
+    if memory == "host":
+        turns = count()
+
+        def exchange(texts: list[str]) -> list[list[str]]:
+            turn = next(turns)
+            store.set(f"{turn}/{rank}", "\n".join(texts))
+            return [store.get(f"{turn}/{other}").decode().split("\n") for other in range(ranks)]
+
+        return ProcessorDevice(rank, exchange), "CPUs"
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() and not torch.version.hip else 0
+    if gpus == 0:
+        raise Unavailable("plans run on NVIDIA GPUs that torch can use", "none here", "use memory=host to try them")
+    torch.cuda.set_device(rank % gpus)
+    sharing = -(-ranks // gpus)
+    device = CudaDevice(rank, ranks, dist.PrefixStore("memory", store), "chorale-device", sharing)
+    return device, torch.cuda.get_device_name()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""DeviceRunner: plans as kernels on the GPUs of this machine, the library's collectives beside them, timed in turns."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunRequest
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.programs import only_plans
+from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
+from chorale.runners.execution.started_ranks import StartedRanks
+from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, ProcessSpec, rank_environment
+from chorale.synth.collective import CollectiveName
+from chorale.synth.programs.plans.plan import TARGET
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.mscclpp_text import plan_text
+
+RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
+START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
+"""How long ranks may take to start, besides the time limit of a request: torch and CUDA are loaded."""
+STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
+_MOST_KERNEL_S = 30.0
+
+LIBRARIES: Mapping[str, str] = {"gpu": "nccl", "host": "gloo"}
+"""The library of torch by the kind of memory."""
+TORCH_KERNELS = ("torch-one-shot", "torch-two-shot", "torch-multimem")
+"""Kernels of torch on symmetric memory, for allreduce."""
+
+
+class DeviceRanks(StartedRanks):
+    """The ranks, all on this machine."""
+
+    def __init__(self, ranks: int, memory: str, iterations: int, deadline: float) -> None:
+        def start(meeting: str, more: Mapping[str, str]) -> Sequence[ProcessHandle]:
+            host = LocalHost()
+            each = {**rank_environment(), "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1", **more}
+            words = (memory, str(iterations))
+            return [
+                host.start(ProcessSpec((*RANK, meeting, str(rank), str(ranks), *words), each)) for rank in range(ranks)
+            ]
+
+        super().__init__(ranks, "", start, deadline)
+        self.most_blocks = min(int(hello["blocks"]) for hello in self.hellos.values())
+
+    def load(self, request: RunRequest, deadline: float) -> None:
+        """Give the ranks all plans, and then the names of algorithms, by their numbers in this order."""
+        plans = [plan_text(plan) for plan in only_plans(request.programs.values())]
+        collective = next(iter(request.programs.values())).collective
+        room = max(request.sizes_bytes) + sum(  # sizes are rounded up to what all plans cut into equal parts
+            plan.chunks * ELEMENT_TYPES[request.dtype].dtype.itemsize * 64 for plan in request.programs.values()
+        )
+        command = {
+            "do": "load", "plans": plans, "library": list(request.library), "most_bytes": room,
+            "collective": [collective.name.value, collective.root],
+            "limit_s": max(0.1, min(_MOST_KERNEL_S, (deadline - time.monotonic()) / 2)),
+        }  # fmt: skip
+        self.request(command, deadline, "the ranks took memory")
+
+    def timed_start(self, deadline: float, doing: str) -> float:
+        """Return the longest time of a call on any rank, by the clock of its stream."""
+        self.send({"do": "go", "at": 0.0, "limit_s": max(0.0, deadline - time.monotonic())}, deadline)
+        return max(float(answer["seconds"]) for answer in self.receive(deadline, doing).values())
+
+    def _kind_of(self, reason: str) -> FailureKind:
+        return FailureKind.UNAVAILABLE if reason.startswith("Unavailable") else FailureKind.CRASH
+
+    def _refusal(self, rank: int, message: str) -> RunStopped:
+        if message.startswith("Unavailable"):
+            return RunStopped(FailureKind.UNAVAILABLE, f"rank {rank}: {message}", rank)
+        return super()._refusal(rank, message)
+
+
+class DeviceRunner(LiveRunner[DeviceRanks]):
+    """Implements `Runner` by a process for each GPU of this machine, or for each rank where CPUs stand in.
+
+    The time of a repetition is that of `iterations` calls in a row over their number, as jobs make them: with copies
+    into symmetric memory and out of it. The call before them has the data that are checked. The library works in place
+    where PyTorch's collectives do.
+    """
+
+    name = "device"
+
+    def __init__(self, memory: str = "gpu", iterations: int = 20) -> None:
+        super().__init__()
+        self._memory, self._iterations = memory, iterations
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        """Return the library of torch, and its kernels on symmetric memory."""
+        kernels = TORCH_KERNELS if (self._memory, collective) == ("gpu", CollectiveName.ALLREDUCE.value) else ()
+        return LIBRARIES[self._memory], *kernels
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request`; see the port. Programs that were lowered to plans are run as these."""
+        plans = {name: _as_plan(program) for name, program in request.programs.items()}
+        return super().submit(replace(request, programs=plans))
+
+    def _fault(self, request: RunRequest) -> RequestFault | None:
+        return validate_request(request, self.library, _faults, plans=True)
+
+    def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
+        ranks, limit_s = request.topology.compute_count, START_LIMIT_S
+        limit_s += START_PER_RANK_S * ranks
+        group = self._group_for(
+            ranks, lambda: DeviceRanks(ranks, self._memory, self._iterations, time.monotonic() + limit_s)
+        )
+        facts = {"device": group.hellos[0]["device"], "clock": "stream", "iterations": self._iterations}
+        self._identify(facts | ({"warning": STAND_IN} if self._memory == "host" else {}), environment)
+        for name, plan in request.programs.items():
+            blocks = max(len(body.blocks) for body in plan.ranks)
+            if blocks > group.most_blocks:
+                reason = f"{name} has {blocks} thread blocks, of which {group.most_blocks} surely run at once"
+                raise RunStopped(FailureKind.REJECTED, reason)
+        deadline = time.monotonic() + request.timeout_s
+        group.load(request, deadline)
+        return Measurement(self.name, MeasurementRounds(group, request, deadline).measure(), environment)
+
+
+def _as_plan(program: AnyProgram) -> AnyProgram:
+    return plan_of(program) if isinstance(program, Program) and program.target == TARGET else program
+
+
+def _faults(request: RunRequest) -> Iterator[RequestFault]:
+    most = ELEMENT_TYPES[request.dtype].max_ranks
+    if request.topology.compute_count > most:
+        yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
+    for name, program in request.programs.items():
+        if not program.one_sided:
+            yield FailureKind.REJECTED, f"{name} is no plan: lower it with --target mscclpp-json"
+        elif program.collective.custom is not None:
+            yield FailureKind.REJECTED, f"{name}: kernels run collectives of equal shards"
