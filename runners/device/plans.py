@@ -127,16 +127,6 @@ class GroupPlans:
         self._broken = device.tensor(np.zeros(1, np.int64))
         self._registered: list[SymmetricBuffer] = []
 
-    @staticmethod
-    def bytes_needed(requests: Mapping[str, RequestedPlan]) -> int:
-        """Return about how many bytes each rank takes for `requests`."""
-        total = 0
-        for request in requests.values():
-            shape = PlanBuffers.of(request.plan)
-            cells = shape.cells + 4 * shape.packets
-            total += cells * _piece_bytes(shape, request.most_bytes)
-        return total
-
     def empty(self, elements: int, dtype: Any) -> Any:
         """Return a tensor of zeros that plans use where it is, without copies; all ranks call this at once."""
         buffer = self._device.allocate(elements * dtype.itemsize)
