@@ -19,6 +19,7 @@ def small_campaign(**changes: Any) -> Campaign:
         "sizes": ["4KiB", "64KiB"],
         "runner": {"kind": "simulated"},
         "search": {"methods": ["bfb", "ring"], "chunks": [None, 1, 2], "channels": [1, 2]},
+        "baselines": ["ring"],
         "budget": {"trials": 6},
         "repeats": 3,
     }

@@ -15,6 +15,7 @@ from chorale.experiments.ours.quality import random_able_fabric, random_mixed_fa
 from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.runners.api.units import format_size
 from chorale.runners.local.runner import LocalRunner
+from chorale.runners.simulated.library_model import LibraryAlgorithm, library_algorithms
 from chorale.synth.bounds.certificate import KIND, check_price_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound, lower_bound
 from chorale.synth.collective import ALLREDUCE
@@ -32,7 +33,6 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.costs.library_model import LibraryAlgorithm, library_algorithms
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing
 
 IN_NETWORK_SIZE_BYTES = 2**30

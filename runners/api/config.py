@@ -161,6 +161,13 @@ class RunnerConfig(BaseModel, ABC):
         node = request.node
         return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
 
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        """Return what stands for the library in comparisons: its choice, or algorithms of which the fastest counts.
+
+        () if there is no library below the runner: then programs of MPI's algorithms stand for it.
+        """
+        return ()
+
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
         """Return in one line why `settings` of the library cannot be a candidate, None if they may."""
         return f"the {self.name} runner has no library with settings: use the nccl runner"

@@ -9,6 +9,8 @@ from pydantic import Field
 
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import SERVER_ONLY, Capabilities, FabricConfig, MeasurerRequest
+from chorale.synth.collective import CollectiveName
+from chorale.synth.topology.topology import Topology
 
 
 class MpiConfig(FabricConfig):
@@ -29,6 +31,9 @@ class MpiConfig(FabricConfig):
     interface: Annotated[str | None, SERVER_ONLY] = Field(
         default=None, description="Network device of the engine's TCP; by default the first that is up."
     )
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return ("mpi",)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only who runs something pays for it

@@ -19,6 +19,7 @@ from chorale.runners.api.config import (
 )
 from chorale.runners.msccl.commands import MSCCL, require_runtime
 from chorale.runners.process_launch.launchers import gpus_per_machine
+from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import MAX_PROCESSORS, LoweringOptions
 from chorale.synth.topology.topology import Topology
 
@@ -89,6 +90,9 @@ class MscclConfig(RunnerConfig):
     @property
     def uses_cluster(self) -> bool:
         return self.takes_nodes_from_ray
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return ("nccl",)
 
     def lowering(self) -> LoweringOptions:
         runtime = require_runtime(self.runtime or MSCCL.name)

@@ -18,7 +18,7 @@ from chorale.runners.api.config import (
     RunnerConfig,
     VariableList,
 )
-from chorale.runners.nccl.parameters import settings_fault
+from chorale.runners.nccl.parameters import DEFAULT, settings_fault
 from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
@@ -81,6 +81,9 @@ class NcclConfig(RunnerConfig):
 
     def lowering(self) -> LoweringOptions:
         return LoweringOptions(CPU_TARGET)
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return (DEFAULT,)
 
     def settings_fault(self, collective: CollectiveName, settings: LibrarySettings) -> str | None:
         version = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +12,18 @@ from chorale.runners.api.base import Runner
 from chorale.runners.api.config import Capabilities, FabricConfig, MeasurerRequest
 from chorale.runners.oneccl.install import DEFAULT_VERSION, Version
 from chorale.runners.process_launch.slurm import require_one_process
+from chorale.synth.collective import CollectiveName
+from chorale.synth.topology.topology import Topology
+
+ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    CollectiveName.ALLREDUCE: ("ring", "recursive_doubling", "nreduce"),
+    CollectiveName.ALLGATHER: ("ring", "flat"),
+    CollectiveName.REDUCE_SCATTER: ("ring", "naive"),
+    CollectiveName.BROADCAST: ("double_tree", "naive"),
+    CollectiveName.REDUCE: ("tree", "rabenseifner"),
+    CollectiveName.ALLTOALL: ("naive", "scatter"),
+}
+"""By collective: those of oneCCL's algorithms of which one is the fastest at any size."""
 
 
 class OneCclConfig(FabricConfig):
@@ -27,6 +40,9 @@ class OneCclConfig(FabricConfig):
     def uses_cluster(self) -> bool:
         """Return whether neither a fabric nor loopback is named, so that a cluster may be the network."""
         return self.fabric is None and self.where not in ("fabric", "loopback")
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return ALGORITHMS.get(collective, ())
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it

@@ -9,6 +9,8 @@ from pydantic import Field
 
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import FROM_REQUESTS, ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.synth.collective import CollectiveName
+from chorale.synth.topology.topology import Topology
 
 
 class RecordedConfig(RunnerConfig):
@@ -27,6 +29,9 @@ class RecordedConfig(RunnerConfig):
     schedule: Annotated[str | None, FROM_REQUESTS] = Field(
         default=None, description="Name of the recorded schedule that every program stands for."
     )
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return ("rccl",)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.recorded.runner import RecordedRunner  # noqa: PLC0415 - only who runs something pays for it

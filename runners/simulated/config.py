@@ -10,11 +10,17 @@ from pydantic import Field
 
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import ByteCount, Capabilities, ExactNumber, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = Fraction(1000)
 """Default of campaigns on networks without bandwidths; without latencies, speed-ups do not depend on it."""
+
+MODELLED = "modelled"
+"""The library's own choice on a network with bandwidths: its time by its published model."""
+MODELLED_COLLECTIVES = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce")
 
 Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
 
@@ -59,10 +65,16 @@ class SimulatedConfig(RunnerConfig):
             return self
         return self.model_copy(update={"link_mbps": DEFAULT_LINK_MBPS})
 
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        is_modelled = topology.bandwidth_unit != "link" and collective in MODELLED_COLLECTIVES
+        return (MODELLED,) if is_modelled else ()
+
+    def network_model(self) -> NetworkModel:
+        """Return what messages cost."""
+        rate_gbps = None if self.link_mbps is None else self.link_mbps / 1000
+        return NetworkModel(self.alpha_us / 10**6, self.link_latency_us / 10**6, self.hop_us / 10**6, rate_gbps)
+
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.simulated.runner import SimulatedRunner  # noqa: PLC0415 - only who runs something pays for it
-        from chorale.synth.simulation.network_model import NetworkModel  # noqa: PLC0415
 
-        rate_gbps = None if self.link_mbps is None else self.link_mbps / 1000
-        alpha_s, link_latency_s, hop_s = self.alpha_us / 10**6, self.link_latency_us / 10**6, self.hop_us / 10**6
-        return SimulatedRunner(NetworkModel(alpha_s, link_latency_s, hop_s, rate_gbps), self.buffer_bytes)
+        return SimulatedRunner(self.network_model(), self.buffer_bytes)

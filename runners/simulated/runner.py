@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from chorale.runners.api.base import (
+    FailureKind,
+    Measurement,
+    Outcome,
+    RunFailure,
+    RunRequest,
+    SizeMeasurement,
+    library_result,
+)
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import divisible_size
 from chorale.runners.api.validation import validate_request
 from chorale.runners.execution.rounds import on_switch_processes
 from chorale.runners.measurement.machine import Facts, environment_id
+from chorale.runners.simulated.config import MODELLED, MODELLED_COLLECTIVES
+from chorale.runners.simulated.library_model import library_algorithms, library_best, library_choice
 from chorale.runners.simulated.plan_flows import flows_of, priced
 from chorale.runners.simulated.program_flows import Stuck
 from chorale.synth.errors import InvalidInput
@@ -20,6 +31,7 @@ from chorale.synth.programs.plans.run import plan_execution_violations
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
+from chorale.synth.programs.switch_processes import collective_of_ranks
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.targets.registry import target_named
@@ -64,11 +76,13 @@ class SimulatedRunner:
             if isinstance(measured, RunFailure):
                 return measured
             results[name] = measured
+        if request.library:
+            results[library_result(MODELLED)] = self._modelled(request)
         return Measurement(self.name, results, environment)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return no algorithms: there is no library underneath."""
-        return ()
+        """Return the choice of the network's library, of which only a model is here."""
+        return (MODELLED,) if collective in MODELLED_COLLECTIVES else ()
 
     def close(self) -> None:
         """Nothing is held."""
@@ -97,6 +111,18 @@ class SimulatedRunner:
             times_s = (flows.trace(times).end_s,) * request.repeats
             measurements.append(SizeMeasurement(size_bytes, requested_bytes, times_s, correct=True))
         return _fault(name, program, environment) or tuple(measurements)
+
+    def _modelled(self, request: RunRequest) -> tuple[SizeMeasurement, ...]:
+        """Return the times of the library by its published model, without its latencies where programs have none."""
+        collective = collective_of_ranks(next(iter(request.programs.values())))
+        algorithms = library_algorithms(request.topology, collective)
+        if not algorithms:
+            rule = "a library whose times are modelled needs a network with bandwidths"
+            raise InvalidInput(rule, request.topology.spec, "compare with methods")
+        if not (self._model.alpha_s or self._model.per_hop_s):
+            algorithms = [replace(library_best(algorithms), latency_s=0.0, correction=())]
+        times = [(size, library_choice(algorithms, size).seconds(size)) for size in request.sizes_bytes]
+        return tuple(SizeMeasurement(size, size, (time_s,) * request.repeats, correct=True) for size, time_s in times)
 
     def _environment(self) -> dict[str, str | int | float | None]:
         model = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -62,6 +62,11 @@ class Auto(Method):
         self._methods = methods
         self._most_all, self._most_second = max_ranks_all_methods, max_ranks_second_method
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The methods that it chooses from."""
+        return tuple(self._methods)
+
     def make(self, task: SynthesisTask) -> AnySchedule:
 
         topology, collective, options = task.topology, task.collective, task.options
@@ -93,8 +98,11 @@ class Auto(Method):
             raise InvalidInput("some method must suit the network, collective and options", value, "name a method")
         return best[1]
 
-    def timed(self, task: SynthesisTask, model: NetworkModel) -> TimedChoices:
-        """Return what chooses the method with the least predicted time at a size, on a network that costs `model`."""
+    def timed(self, task: SynthesisTask, model: NetworkModel, among: Collection[str] | None = None) -> TimedChoices:
+        """Return what chooses the method with the least predicted time at a size, on a network that costs `model`.
+
+        among: the methods to choose from, None for all that are made in reasonable time
+        """
         collective, options, ranks = task.collective, task.options, task.topology.compute_count
         names: tuple[str, ...] = _OPTIMAL_METHODS
         if ranks <= self._most_second:
@@ -102,6 +110,7 @@ class Auto(Method):
             names += tuple(name for name in self._methods if ranks <= self._most_all or name in is_fast)
         if collective.name == CollectiveName.ALLTOALL:
             names = ("alltoall",)
+        names = names if among is None else tuple(name for name in among if name in self._methods)
         methods = [self._methods[name] for name in dict.fromkeys(names)]
         wanted = set(options.non_default())
         suited = [one for one in methods if collective.name in one.collectives and wanted <= set(one.options)]
@@ -184,10 +193,15 @@ class TimedChoices:
         self._known: dict[tuple[str, int | None], tuple[TimedChoice, list[Congestion]] | None] = {}
         self._achieved: Fraction | None = None
 
-    def at(self, size_bytes: int) -> TimedChoice:
-        """Return the fastest choice for a vector of so many bytes; InvalidInput if no method suits."""
+    def at(self, size_bytes: int, without: Collection[str] = ()) -> TimedChoice:
+        """Return the fastest choice for a vector of so many bytes; InvalidInput if no method suits.
+
+        without: methods that are left out
+        """
         best: TimedChoice | None = None
         for method in self._methods:
+            if method.name in without:
+                continue
             is_slower = best is not None and method.name not in ALGORITHMS and self._is_slower(method, size_bytes, best)
             known = None if is_slower else self._of(method, size_bytes)
             if known is not None:

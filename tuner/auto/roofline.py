@@ -15,6 +15,16 @@ from chorale.runners.api.base import Measurement, RunRequest
 from chorale.runners.api.registry import runner_config
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
+from chorale.runners.simulated.library_graph import LibraryName, has_gpus
+from chorale.runners.simulated.library_model import (
+    IN_SWITCH,
+    baseline_label,
+    fastest_of_each,
+    library_algorithms,
+    library_best,
+    library_schedule,
+    unit_bytes_per_s,
+)
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
@@ -32,16 +42,6 @@ from chorale.tuner.auto.programs import (
     RunnableProgram,
     program_rows,
     runnable_programs,
-)
-from chorale.tuner.costs.library_graph import LibraryName, has_gpus
-from chorale.tuner.costs.library_model import (
-    IN_SWITCH,
-    baseline_label,
-    fastest_of_each,
-    library_algorithms,
-    library_best,
-    library_schedule,
-    unit_bytes_per_s,
 )
 from chorale.tuner.reports.bound import (
     assumption_facts,

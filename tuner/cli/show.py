@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_size, parse_sizes
+from chorale.runners.simulated.library_model import baseline_label, library_algorithms, library_choice
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule, in_network_bound
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
@@ -27,7 +28,6 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli import options as opt
-from chorale.tuner.costs.library_model import baseline_label, library_algorithms, library_choice
 from chorale.tuner.costs.pricing import (
     Pricing,
     goodput_row,

@@ -9,6 +9,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
+from chorale.runners.simulated.library_model import nccl_choices
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
@@ -25,7 +26,6 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import progress_bar, warn
 from chorale.tuner.config.building import open_executor, verified_from_cache
-from chorale.tuner.costs.library_model import nccl_choices
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_schedule, require_schedule_suffix, save_schedule

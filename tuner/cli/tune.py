@@ -28,6 +28,7 @@ from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, forecast, plan_lines
+from chorale.tuner.launch.predictions import campaign_on
 from chorale.tuner.reports.tables import Result
 
 
@@ -144,7 +145,7 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
     topology = load_topology(campaign.topology)
     check_runner(campaign, topology)
     adopted_programs(campaign, topology)
-    return campaign, topology
+    return campaign_on(campaign, topology), topology
 
 
 def _plan(campaign: Campaign, topology: Topology) -> Result:
@@ -184,6 +185,7 @@ def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[s
             raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another")
         check_runner(campaign, topology)
         networks.append(topology)
+    campaigns = [campaign_on(campaign, topology) for campaign, topology in zip(campaigns, networks, strict=True)]
     if not choices.as_json:
         notice("\n".join(coverage_lines(job, campaigns)))
     documents: list[dict[str, Any] | None] = []

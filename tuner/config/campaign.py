@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from chorale.runners.api.base import LIBRARY
 from chorale.runners.api.config import FROM_REQUESTS, PATH_OR_CONTENT, SERVER_ONLY, ByteCount
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.api.workers import Workers
-from chorale.runners.nccl.config import NcclConfig
-from chorale.runners.nccl.parameters import DEFAULT
 from chorale.runners.workers.campaign_worker import RunnerFactory
 from chorale.runners.workers.local import LocalWorkers
+from chorale.synth.methods.auto import AUTO
 from chorale.synth.processors import core_count
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config import values as campaign_values
@@ -28,8 +26,8 @@ from chorale.tuner.config.building import shared_builder
 from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection, read_section
 from chorale.tuner.files.home import CAMPAIGN_NAME
 
-USUAL_METHODS = ("bfb", "forest", "ring", "biring")
-"""Methods that suit most networks; a trial of a method that does not suit is infeasible."""
+BASELINE_OF_LIBRARY = "library"
+"""The baseline that stands for what the library does on the network."""
 
 
 class SearchSection(campaign_values.CampaignSection):
@@ -38,7 +36,10 @@ class SearchSection(campaign_values.CampaignSection):
     methods: Annotated[list[Annotated[str, BeforeValidator(campaign_values.method_text)]], FROM_REQUESTS] = Field(
         default=[],
         max_length=campaign_values.MAX_VALUES,
-        description="Synthesis methods; default, without programs: bfb, forest, ring and biring.",
+        description=(
+            "Synthesis methods; auto, the default without programs: those that are predicted to be the fastest at the "
+            "sizes, of all methods."
+        ),
     )
     programs: Annotated[list[str], SERVER_ONLY] = Field(
         default=[],
@@ -101,10 +102,10 @@ class SearchSection(campaign_values.CampaignSection):
     @model_validator(mode="before")
     @classmethod
     def _has_candidates(cls, section: Any) -> Any:
-        """Fill in the usual methods if neither methods nor programs are given."""
+        """Fill in the methods predicted to be the fastest if neither methods nor programs are given."""
         if not isinstance(section, dict) or "methods" in section or section.get("programs"):
             return section
-        return {"methods": list(USUAL_METHODS), **section}
+        return {"methods": [AUTO], **section}
 
     @model_validator(mode="after")
     def _is_not_empty(self) -> SearchSection:
@@ -237,15 +238,6 @@ class RegisterSection(campaign_values.CampaignSection):
         return alias
 
 
-_ROOTED = (("forest", "blink", "double-binary-tree", "rabenseifner"), "double-binary-tree")
-METHODS_OF: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "broadcast": _ROOTED,
-    "reduce": _ROOTED,
-    "alltoall": (("alltoall",), "alltoall"),
-}
-"""Collective -> methods and baseline that campaigns take unless they name some; others take the usual ones."""
-
-
 class Campaign(campaign_values.CampaignSection):
     """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
 
@@ -295,12 +287,14 @@ class Campaign(campaign_values.CampaignSection):
         ),
     )
     baselines: Annotated[list[str], FROM_REQUESTS] = Field(
-        default=["ring"],
+        default=[BASELINE_OF_LIBRARY],
         min_length=1,
         max_length=10,
         description=(
-            "What candidates are compared with: methods, library:NAME for the runner's own algorithms, or program "
-            "files (XML, plans of MSCCL++), whose paths are those from the campaign file."
+            "What candidates are compared with: library, which is what the library below the runner does or the "
+            "algorithm of MPI libraries that is predicted to be the fastest; library:NAME for one of the runner's own "
+            "algorithms; methods; or program files (XML, plans of MSCCL++), whose paths are those from the campaign "
+            "file."
         ),
     )
     controls: Literal["drift", "every-trial"] = Field(
@@ -398,27 +392,6 @@ class Campaign(campaign_values.CampaignSection):
     def size_weights(self) -> dict[int, float]:
         """The weight of each size in bytes; empty if all weigh the same."""
         return {} if self.weights is None else dict(zip(self.sizes, self.weights, strict=True))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_methods_of_its_collective(cls, document: Any) -> Any:
-        """Take methods and a baseline that make the collective, for those that the usual ones do not make.
-
-        Stock NCCL is its own baseline.
-        """
-        if not isinstance(document, dict):
-            return document
-        runner = document.get("runner", {})
-        if isinstance(runner, dict) and campaign_values.runner_text(runner.get("kind")) == NcclConfig.name:
-            document = {"baselines": [LIBRARY + DEFAULT], **document}
-        methods, baseline = METHODS_OF.get(str(campaign_values.collective_text(document.get("collective"))), ((), ""))
-        search = document.get("search", {})
-        if not methods or not isinstance(search, dict):
-            return document
-        if "methods" not in search and not search.get("programs"):
-            usual = {} if "search" in document else {"chunks": [None, 1, 2], "channels": [1, 2], "instances": [1, 2]}
-            document = {**document, "search": {"methods": list(methods), **usual, **search}}
-        return {"baselines": [baseline], **document}
 
     @model_validator(mode="before")
     @classmethod

@@ -20,7 +20,7 @@ from chorale.job.record import Record, size_clusters, size_weights
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.adopted import is_program_file_name
-from chorale.tuner.config.campaign import METHODS_OF, Campaign
+from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
 
 MAX_BYTES = 2**20
@@ -195,7 +195,7 @@ TUNED = ("allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "all
 """Collectives that campaigns can tune."""
 
 MAX_SIZES = 8
-_SEARCH = {"methods": ["bfb", "ring", "biring"], "chunks": [None, 1, 2, 4], "channels": [1, 2]}
+_SEARCH = {"chunks": [None, 1, 2, 4], "channels": [1, 2]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ def recorded_campaigns(
     return [
         campaign_with(
             {
-                "search": _SEARCH | ({"methods": list(METHODS_OF[each][0])} if each in METHODS_OF else {}),
+                "search": _SEARCH,
                 **document,
                 **_work(job.seconds[each], plain, each, most_sizes),
             },

@@ -21,9 +21,10 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.adopted import is_program_file_name
-from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.campaign import BASELINE_OF_LIBRARY, Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
+from chorale.tuner.launch.predictions import first_guesses
 from chorale.tuner.launch.progress import FINAL, PHASES, PROMOTION, REPORTING, SEARCHING, STARTING, trial_intervals_s
 from chorale.tuner.search.size_model import Prior
 from chorale.tuner.search.space import lowering_target, search_space
@@ -281,6 +282,7 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
     for key, methods in (("search.methods", campaign.search.methods), ("baselines", campaign.baselines)):
         for method in methods:
             is_library = key == "baselines" and method.startswith(LIBRARY)
+            is_library |= key == "baselines" and method == BASELINE_OF_LIBRARY
             is_file = files and key == "baselines" and is_program_file_name(method)
             if key == "search.methods" and is_library_method(method):
                 _check_library_method(campaign, method)
@@ -323,7 +325,7 @@ def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior
         "least_measuring_seconds": min_measuring_s(campaign, topology, trials),
         "least_launches": min_launches(campaign, trials),
         "prior": [{"name": prior.name, "points": sum(point in space for point in prior.gains)} for prior in priors],
-        "first": [candidate.parameters for candidate in space.starts()],
+        "first": [candidate.parameters for candidate in first_guesses(campaign, topology, space)],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),
     }
 

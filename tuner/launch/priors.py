@@ -19,7 +19,6 @@ from chorale.runners.api.config import TimeSource
 from chorale.runners.api.workers import Workers, completions
 from chorale.runners.recorded.runner import DEFAULT_BUFFER_BYTES, TOPOLOGIES
 from chorale.runners.recorded.table import mi250_table
-from chorale.runners.simulated.config import DEFAULT_LINK_MBPS
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.build.request import BuildResult
 from chorale.synth.errors import ChoraleError, InvalidInput
@@ -31,6 +30,7 @@ from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.loop import RequestBuilder
+from chorale.tuner.launch.predictions import campaign_pricing
 from chorale.tuner.replay.tasks import replay_tasks
 from chorale.tuner.search.size_model import Floats, Prior, nearest_sizes
 from chorale.tuner.search.space import SearchSpace
@@ -67,7 +67,7 @@ def screened_candidates(campaign: Campaign, topology: Topology, space: SearchSpa
     points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
     made = [point for point in points if not is_adopted(point.method) and point.settings is None]
     built = _built(RequestBuilder(campaign, topology), workers, made[: section.candidates])
-    pricing = _pricing(campaign, topology)
+    pricing = campaign_pricing(campaign, topology)
     exact = {candidate: _exact_s(campaign, topology, pricing, result) for candidate, result in built.items()}
     best = leaders(exact, section.simulated)
     simulated = {
@@ -90,15 +90,6 @@ def _built(requests: RequestBuilder, workers: Workers, points: Sequence[Candidat
     futures = [workers.build(requests.build(candidate)) for candidate in points]
     values = [completion.value for completion in completions(workers, futures)]
     return {point: value for point, value in zip(points, values, strict=True) if isinstance(value, BuildResult)}
-
-
-def _pricing(campaign: Campaign, topology: Topology) -> Pricing:
-    section = campaign.screening
-    if section.calibration is not None:
-        return Pricing.of({}, section.calibration)
-    rate = campaign.runner.config.link_rate_mbps or (DEFAULT_LINK_MBPS if topology.bandwidth_unit == "link" else None)
-    gbps = None if rate is None else str(Fraction(str(rate)) / 1000)
-    return Pricing.of({"alpha_us": str(section.alpha_us), "link_gbps": gbps}, None)
 
 
 def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, result: BuildResult) -> tuple[float, ...]:

@@ -25,6 +25,7 @@ from chorale.tuner.launch import priors as launch_priors
 from chorale.tuner.launch.launch_report import launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.launch.plan import save_phases
+from chorale.tuner.launch.predictions import campaign_on, first_guesses
 from chorale.tuner.launch.progress import PROMOTION, REPORTING, LaunchProgress, Overhead
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.search.search import SearchPlan, open_search
@@ -149,7 +150,10 @@ class LaunchWork:
         screened = launch_priors.Screened()
         if not self.store.trials:
             screened = launch_priors.screened_candidates(self.campaign, self.topology, space, workers)
-        starts = () if self.store.trials else [*self._similar(), *screened.first]
+        starts: list[Candidate] = []
+        if not self.store.trials:
+            guesses = screened.first or first_guesses(self.campaign, self.topology, space)
+            starts = [*self._similar(), *guesses]
         plan = search_plan(self.campaign, self.store, space, starts, self._priors(space, screened), self.parts)
         search = open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
         clocks = Clocks(time.monotonic, time.time)
@@ -240,6 +244,7 @@ def tune(
     cannot continue; everything measured is already in its journal.
     """
     started_s, overhead = time.monotonic(), Overhead(time.monotonic)
+    campaign = campaign_on(campaign, topology)
     parts = parts or StudyParts()
     parts.check(campaign)
     store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)

@@ -14,6 +14,7 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.runners.api.base import bus_factor
 from chorale.runners.api.units import format_size
+from chorale.runners.simulated.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import parse_collective
@@ -22,7 +23,6 @@ from chorale.synth.identity import rational_text
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.boxes import NETWORK_KINDS
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.costs.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, checked
 from chorale.tuner.reports.tables import numbers_table, seconds_text
@@ -140,7 +140,7 @@ def judge_content(
 ) -> Judgement:
     """Judge the results in `content`, the bytes of the file `name`; see `judge`."""
     wanted = None if collective is None else parse_collective(collective).name.value
-    results = _chosen(parse_results(content, name), wanted)
+    results = _chosen(parse_results(content, name), wanted, topology)
     _require_ranks(results, topology, name)
     results = results.of_ranks(topology.compute_count)
     target = parse_collective(str(results.collective))
@@ -178,14 +178,17 @@ def judge_content(
     )
 
 
-def _chosen(found: Sequence[Results], collective: str | None) -> Results:
-    """Return the results of `collective`, or the only ones."""
+def _chosen(found: Sequence[Results], collective: str | None, topology: Topology) -> Results:
+    """Return the results of `collective`, or the only ones; of several runs, those of as many ranks as there are."""
     if len(found) == 1 and found[0].collective is None and collective is not None:
         return replace(found[0], collective=collective)
     chosen = [each for each in found if collective is None or each.collective == collective]
     known = ", ".join(each.collective or "one that is not named" for each in found)
     if not chosen:
         raise InvalidInput(f"the file must hold results of {collective}", known, "choose one of them with --collective")
+    if len(chosen) > 1 and len({each.collective for each in chosen}) == 1:
+        fitting = [each for each in chosen if _rank_fault(each, topology, "") is None]
+        chosen = fitting[:1] if len({each.library for each in fitting}) == 1 else fitting or chosen[:1]
     if len(chosen) > 1 or chosen[0].collective is None:
         rule = "results are judged for one collective, and the file does not say which"
         raise InvalidInput(rule, known, "add --collective allreduce or another one")
@@ -193,20 +196,21 @@ def _chosen(found: Sequence[Results], collective: str | None) -> Results:
 
 
 def _require_ranks(results: Results, topology: Topology, name: str) -> None:
-    """Raise InvalidInput if the results are of another number of ranks; busbw / algbw says it better than a list."""
+    """Raise InvalidInput if the results are of another number of ranks."""
+    if (fault := _rank_fault(results, topology, name)) is not None:
+        rule = f"results must be of the {topology.compute_count} ranks of {topology.spec}"
+        raise InvalidInput(rule, fault, "choose the network of the run")
+
+
+def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:
+    """Return why results are of another number of ranks, None if not; busbw / algbw says it better than a list."""
     ranks = topology.compute_count
     is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # both were busbw up to 2.8
     if results.bus_ratio is not None and not is_old:
         if abs(results.bus_ratio - bus_factor(str(results.collective), ranks)) <= _RATIO_ERROR:
-            return
-        value = f"{name}, whose busbw is {results.bus_ratio:.3f} of its algbw"
-    elif results.ranks in (None, ranks):
-        return
-    else:
-        value = f"{name} of {results.ranks} ranks"
-    raise InvalidInput(
-        f"results must be of the {ranks} ranks of {topology.spec}", value, "choose the network of the run"
-    )
+            return None
+        return f"{name}, whose busbw is {results.bus_ratio:.3f} of its algbw"
+    return None if results.ranks in (None, ranks) else f"{name} of {results.ranks} ranks"
 
 
 def _judged(

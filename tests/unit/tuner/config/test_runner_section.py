@@ -227,8 +227,11 @@ All as they were for one size of 4 KiB and the method ring on ring:4.
 
 def _stored(runner: dict[str, Any], conditions: dict[str, Any]) -> Launch:
     """Return a launch as an earlier version stored it."""
-    document = {**parse_campaign(TEXT).model_dump(by_alias=True, mode="json"), "runner": {**FLAT, **runner}}
-    others = conditions_of(parse_campaign(TEXT), load_topology("ring:4"))
+    document = {
+        **parse_campaign(TEXT, ["baselines=[ring]"]).model_dump(by_alias=True, mode="json"),
+        "runner": {**FLAT, **runner},
+    }
+    others = conditions_of(parse_campaign(TEXT, ["baselines=[ring]"]), load_topology("ring:4"))
     stated = {**CONDITIONS, "kind": runner.get("kind", "local"), **conditions}
     return Launch("launch", 1, {**others, "runner": stated}, document, 5.0)
 

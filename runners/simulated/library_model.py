@@ -1,7 +1,7 @@
 """Times of a library's own algorithms on a network, by its published model: the baseline of every comparison.
 
 NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc over the channels of
-`chorale.tuner.costs.library_graph` (NCCL 2.28.3; RCCL 2.27, whose corrections by size affect the choice but not the
+`chorale.runners.simulated.library_graph` (NCCL 2.28.3; RCCL 2.27, whose corrections by size affect the choice but not the
 time, and are left out). MPICH and Open MPI publish which algorithm they use but no latencies: their times are those of
 the most loaded links. No time is below the proven bound.
 """
@@ -14,16 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
-from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.build.schedules import verified_schedule
-from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
-from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
-from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.simulation.network_model import NetworkModel
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.costs.library_graph import (
+from chorale.runners.simulated.library_graph import (
     AMPERE,
     BLACKWELL,
     HOPPER,
@@ -33,6 +24,15 @@ from chorale.tuner.costs.library_graph import (
     has_gpus,
     library_fabric,
 )
+from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.build.schedules import verified_schedule
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
+from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
 
 VERSIONS = {"NCCL": "2.28.3", "RCCL": "2.27", "MPICH": "4.3", "Open MPI": "5.0"}
 """Versions whose source the models follow."""

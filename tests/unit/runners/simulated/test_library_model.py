@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from chorale.experiments.ours.in_network import LARGEST_ERROR, PUBLISHED, PublishedRate
-from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
-from chorale.synth.collective import ALLGATHER, ALLREDUCE
-from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.costs.library_graph import LibraryGraph, library_fabric
-from chorale.tuner.costs.library_model import (
+from chorale.runners.simulated.library_graph import LibraryGraph, library_fabric
+from chorale.runners.simulated.library_model import (
     LibraryAlgorithm,
     baseline_label,
     library_algorithms,
     library_best,
     nccl_choices,
 )
+from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.topology_specs import load_topology
 from tests.command import chorale
 
