@@ -127,11 +127,11 @@ def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any
 
 
 _KINDS = {
-    CollectiveName.ALLGATHER: ("into",),
-    CollectiveName.REDUCE_SCATTER: ("out-of",),
+    CollectiveName.ALLGATHER: ("into", "cuts-into"),
+    CollectiveName.REDUCE_SCATTER: ("out-of", "cuts-out-of"),
     CollectiveName.ALLREDUCE: ("into", "out-of", "received", "sent"),
-    CollectiveName.BROADCAST: ("into",),
-    CollectiveName.REDUCE: ("out-of",),
+    CollectiveName.BROADCAST: ("into", "cuts-into"),
+    CollectiveName.REDUCE: ("out-of", "cuts-out-of"),
     CollectiveName.ALLTOALL: ("into", "out-of", "alltoall-prices"),
     CollectiveName.ALLGATHERV: ("into",),
     CollectiveName.REDUCE_SCATTERV: ("out-of",),
@@ -149,6 +149,8 @@ def check_certificate(topology: Topology, collective: Collective, certificate: M
     claimed = _rational(certificate.get("time_per_byte"))
     if kind in ("received", "sent"):
         proved = _by_groups(topology, certificate, kind == "sent")
+    elif kind in ("cuts-into", "cuts-out-of"):
+        proved = _by_weighted_cuts(topology, collective, certificate, kind == "cuts-out-of")
     elif kind == "alltoall-prices":
         proved = 1 / (check_alltoall_certificate(topology, certificate) * topology.compute_count)
     else:
@@ -173,6 +175,29 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
         _by_trees(crossing, certificate["k"], moved * shards, _rational(certificate.get("time_per_byte")) * shards)
         / shards
     )
+
+
+def _by_weighted_cuts(
+    topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool
+) -> Fraction:
+    """Return what all cuts prove together, with weights, and what switches must receive of what they send.
+
+    Turned around for sums: what they must send of what they receive. Of switches that cannot copy (add) only.
+    """
+    part, counted = "reduce" if outward else "gather", [Fraction(0)] * topology.compute_count
+    for name in certificate.get(f"{part}_switches") or ():
+        ability = topology.abilities.get(topology.node_ids.index(name)) if name in topology.node_ids else None
+        if ability is not None and (ability.reduce if outward else ability.multicast):
+            raise _failure(f"{name}, which {'adds' if outward else 'multicasts'}")
+    prices = _prices(topology, certificate, part, counted, outward)
+    earned = Fraction(0)
+    for link, price in zip(topology.links, prices, strict=True):
+        earned += link.bandwidth * max(price, Fraction(0))
+    if not earned:
+        raise _failure("cuts without links")
+    if collective.root is not None:
+        return counted[collective.root] / earned
+    return sum(counted, Fraction(0)) / earned / topology.compute_count
 
 
 def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:

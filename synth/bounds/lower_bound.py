@@ -35,6 +35,7 @@ from chorale.synth.bounds.optimum import (
     shards_of_vector,
 )
 from chorale.synth.bounds.residual_graph import Integers
+from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
@@ -228,6 +229,8 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
         parts = shards_of_vector(topology, collective)
         for time, cut in improving_cuts(search_for(topology, collective)):
             yield Bound(cut_direction(collective), node_set(cut), time / parts)
+        if topology.switch_count and (limited := switch_bound(topology, collective)) is not None:
+            yield limited
 
 
 MAX_PRICED_CELLS = 2**18

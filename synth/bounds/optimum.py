@@ -276,6 +276,8 @@ class Bound:
         every rank that is in none of them by itself.
     kind "alltoall-prices": what goes from rank to rank pays at least the distance by `prices`, one per link, and a link
         earns at most its price times its bandwidth.
+    kind "cuts-into", "cuts-out-of": the cuts `parts` count as often as their `prices` say. A link pays for each cut
+        that it enters (leaves), and what switches that cannot copy (add) receive pays for what they send, by `worth`.
     k: the bound holds for schedules of k trees per shard; None: for all schedules.
     in_network: it holds where switches multicast and add as they can; else for copies and sums at ranks.
     """
@@ -287,6 +289,7 @@ class Bound:
     parts: tuple[tuple[int, ...], ...] = ()
     in_network: bool = False
     prices: tuple[int, ...] = ()
+    worth: tuple[tuple[int, int], ...] = ()
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
         """Return the JSON-able form, nodes by id."""
@@ -297,7 +300,12 @@ class Bound:
             document["k"] = self.k
         if self.in_network:
             document["in_network"] = True
-        if self.prices:
+        if self.kind in ("cuts-into", "cuts-out-of"):
+            part = "gather" if self.kind == "cuts-into" else "reduce"
+            weighted = zip(self.parts, self.prices, strict=True)
+            document[f"{part}_cuts"] = [{"nodes": self._names(topology, cut), "weight": str(w)} for cut, w in weighted]
+            document[f"{part}_switches"] = {topology.node_ids[node]: str(value) for node, value in self.worth}
+        elif self.prices:
             document["prices"] = list(self.prices)
             document["rate_upper"] = str(1 / (self.value * topology.compute_count))
         if topology.is_guessed(self._crossing(topology)):

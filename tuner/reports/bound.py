@@ -22,6 +22,7 @@ from chorale.synth.bounds.lower_bound import (
     stronger,
 )
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
+from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
@@ -83,6 +84,9 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
         unrestricted = optimum(topology, collective)
         best = unrestricted if k is None else fixed_k_optimum(topology, collective, k)
         report = BoundReport(topology, collective, best.bound, best, unrestricted)
+        limited = switch_bound(topology, collective)
+        if limited is not None and limited.value > best.time_per_byte:
+            report = replace(report, bound=limited)
     in_network = in_network_bound(topology, collective)
     if in_network is not None:
         checked(topology, collective, in_network)
@@ -207,6 +211,8 @@ def _bound_rows(report: BoundReport) -> Iterator[tuple[str, str]]:
             longer = f"the given k takes {float(best.time_per_byte / least - 1):.2%} longer"
             yield "any k", f"{tables.time_per_byte_text(least, unit)} with k = {k}; {longer}"
         unsure = "not for sure: one-way links leave a switch less in than out"
+        if bound.kind not in (best.bound.kind, "received"):
+            unsure = "no: a switch would have to send more than it gets"
         yield "trees reach it", "yes" if best.is_reached_by_trees(topology) else unsure
     if report.two_phases is not None:
         verdict = _above(report.two_phases / bound.value - 1)
@@ -238,6 +244,8 @@ def _in_short(report: BoundReport) -> str:
         what = f"{report.collective} takes at least {tables.decimal(bound.value)} × the time of its size on one link"
     if bound.kind == "alltoall-prices":
         return f"{what}: all links together limit it"
+    if bound.kind in ("cuts-into", "cuts-out-of"):
+        return f"{what}: switches that cannot {'copy' if bound.kind == 'cuts-into' else 'add'} limit it"
     inside = sum(node < topology.compute_count for node in bottleneck_of(topology, bound))
     outside = topology.compute_count - inside
     if not outside or not inside:
@@ -263,6 +271,12 @@ def reason(report: BoundReport, bound: Bound) -> str:
         hops = bound.value * capacity / (ranks - 1)
         amount = tables.with_fraction(f"{float(hops):.3g} links on average", hops)
         return f"what a rank sends to another crosses {amount}, over {_rate(Fraction(capacity))} {unit} in all"
+    if bound.kind in ("cuts-into", "cuts-out-of"):
+        rule = (
+            "copy sends no more than it receives" if bound.kind == "cuts-into" else "add receives no more than it sends"
+        )
+        nodes = ", ".join(topology.node_ids[node] for node, _ in bound.worth)
+        return f"{len(bound.parts)} cuts together, as a switch that cannot {rule}: {nodes}"
     way = "in" if bound.kind == "into" else "out"
     inside = sum(node < ranks for node in bound.nodes)
     moved = Fraction(1)

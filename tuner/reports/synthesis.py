@@ -18,12 +18,12 @@ from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
 from chorale.synth.bounds.certificate import check_pair_certificate, check_price_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, lower_bound, stronger
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.collective import CollectiveName, parse_collective
+from chorale.synth.collective import ALLREDUCE, CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.forest.forest import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.methods.method import DEFAULT_GAP, Objective
-from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.network_model import HOP_US, LINK_LATENCY_US, NetworkModel
@@ -158,6 +158,7 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
             "transfers": schedule.transfer_count,
             "chunks_per_shard": schedule.chunks_per_shard,
             "trees_per_root": schedule.trees_per_root,
+            "distinct_trees": _distinct_trees(schedule),
             "id": schedule.id,
             "in_network": schedule.is_in_network,
         },
@@ -229,6 +230,15 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
     return tables.Result(document, table, next_step=step)
 
 
+def _distinct_trees(schedule: AnySchedule) -> int | None:
+    """Return how many trees of a root differ, on average and rounded up: equal ones are a row with many chunks."""
+    if schedule.trees_per_root is None:
+        return None
+    ranks, collective = schedule.topology.compute_count, schedule.collective
+    rows = (ranks - 1) * (1 if collective.is_rooted else ranks) * (2 if collective == ALLREDUCE else 1)
+    return min(schedule.trees_per_root, -(-schedule.transfer_count // rows))
+
+
 def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
     """Yield what people read of a synthesis."""
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
@@ -238,6 +248,8 @@ def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
         yield "chosen by", f"{document['chosen_by']}{at}"
     trees = schedule["trees_per_root"]
     extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
+    if trees is not None and (distinct := schedule["distinct_trees"]) < trees:
+        extent += f" (about {distinct} different ones)"
     yield "schedule", f"{extent}, {schedule['transfers']} transfers"
     yield "chunks per shard", str(schedule["chunks_per_shard"])
     if cost["bandwidth_factor"] is not None:

@@ -32,13 +32,13 @@ from chorale.synth.bounds.optimum import (
     optima,
     optimum,
 )
+from chorale.synth.bounds.switch_limits import within_switches
 from chorale.synth.collective import Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.forest.network import network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import best_trees, pack_trees
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
-from chorale.synth.methods.forest.switch_limits import within_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.forest.warm_start import reused_trees
@@ -133,7 +133,8 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
     found, refusal = _removed(task, topology, np.arange(len(topology.links)), weights)
     if found is None and topology.switch_count:
         exact = optimum(topology, collective)
-        found, refusal = _removed(task, *within_switches(topology, weights), weights)
+        use = within_switches(topology, weights)
+        found, refusal = _removed(task, use.network, use.kept, weights)
         if found is not None:
             bound = replace(found[0], cut=exact.cut, least_time=exact.time_per_shard, is_fewest=False)
             return bound, *found[1:]
