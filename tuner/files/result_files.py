@@ -18,6 +18,7 @@ from chorale.runners.msccl.results import TableCell, parse_output
 from chorale.synth.collective import STANDARD
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.labels import labelled_parts, plain_text
 
 _WAY_OUT = (
     "give the text, -J or -Z output of nccl-tests or rccl-tests, the text of an OSU collective, "
@@ -67,29 +68,38 @@ class Results:
 
 
 def parse_results(content: bytes | str, name: str) -> list[Results]:
-    """Return the results in `content`, one for each collective, in its order.
+    """Return the results in `content`, one for each collective and number of ranks, in its order.
 
     name: of the file; helps to name the collective if the content does not
 
     InvalidInput for content that holds none.
     """
     text = content.decode(errors="replace") if isinstance(content, bytes) else content
-    text = re.sub(r"\x1b\[[0-9;]*m", "", text.replace("\r", ""))
-    found = [results for results in _parsed(text, name) if results.rows]
+    text = plain_text(text)
+    found = _joined(results for part in labelled_parts(text, _ANCHOR) for results in _parsed(part, name))
     if not found:
         raise InvalidInput("a result file must hold measured times of a collective", f"none in {name}", _WAY_OUT)
     return found
 
 
+_ANCHOR = re.compile(r"#\s+size\s+count|# nThread|# OSU \S|# Size\s")
+
+
 def _parsed(text: str, name: str) -> list[Results]:
-    start = text.lstrip()[:1]
-    if start in ("{", "["):
-        return _from_json(text, name)
-    header = text.lstrip().partition("\n")[0].lower()
-    if header.count(",") >= 5 and "time" in header and "size" in header:
-        return _from_rows(csv.DictReader(io.StringIO(text.lstrip(), newline="")), name)
+    if (document := _JSON.search(text)) is not None:
+        return _from_json(text[document.start() :], name)
+    if (header := _CSV.search(text)) is not None:
+        rows, comma = io.StringIO(text[header.start() :], newline=""), header[0][len(header[1])]
+        return _from_rows(csv.DictReader(rows, delimiter=comma), name)
     osu = _from_osu(text)
     return osu or _from_tables(text, name)
+
+
+_JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
+_CSV = re.compile(
+    r"^(?=.*size)(?=.*time)([A-Za-z_#]\w*)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
+)
+"""Where documents begin: what a launcher printed may stand before."""
 
 
 def collective_named(text: str) -> str | None:
@@ -107,7 +117,20 @@ _SECTION = re.compile(r"^# Collective test starting: .*$|^.*\b\w+_perf(?:_mpi)?\
 
 
 def _from_tables(text: str, name: str) -> list[Results]:
-    """Return the tables of nccl-tests and rccl-tests, one for each test that was started."""
+    """Return the tables of nccl-tests and rccl-tests, one for each collective and number of ranks."""
+    begun, parts = 0, []
+    ends = [match.end() for match in re.finditer(r"# Avg bus bandwidth[^\n]*\n", text)]
+    starts = [match.start() for match in re.finditer(r"# nThread ", text)]
+    for start in starts[1:]:  # what a launcher prints belongs to the run that follows
+        cut = max((end for end in ends if end <= start), default=start)
+        if cut > begun:
+            parts.append(text[begun:cut])
+            begun = cut
+    return _joined(results for part in (*parts, text[begun:]) for results in _of_run(part, name))
+
+
+def _of_run(text: str, name: str) -> list[Results]:
+    """Return the tables of a launch, one for each test that was started."""
     output = parse_output(text if text.endswith("\n") else f"{text}\n")
     amd = re.search(r"rccl|AMD Instinct|Radeon", text)
     common = Results(
@@ -142,12 +165,13 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _joined(found: Iterable[Results]) -> list[Results]:
-    """Return one entry for each collective, with all of its rows."""
-    joined: dict[str | None, Results] = {}
+    """Return one entry for each collective and number of ranks, with all of its rows."""
+    joined: dict[tuple[str | None, int | None], Results] = {}
     for each in found:
         if each.rows:
-            before = joined.get(each.collective)
-            joined[each.collective] = each if before is None else replace(before, rows=before.rows + each.rows)
+            key = each.collective, each.ranks
+            before = joined.get(key)
+            joined[key] = each if before is None else replace(before, rows=before.rows + each.rows)
     return list(joined.values())
 
 
@@ -189,7 +213,7 @@ def _version(text: str | None) -> str | None:
     return f"{major}.{minor}.{patch}"
 
 
-_OSU = re.compile(r"^# OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v(?P<version>\S+)", re.MULTILINE)
+_OSU = re.compile(r"^\s*# OSU (?P<kind>\S+?) (?P<test>.*?) Latency Test v(?P<version>\S+)", re.MULTILINE)
 _OSU_TIMES = ("avg latency(us)", "pure comm.(us)", "latency(us)")
 _OSU_PER_RANK = ("allgather", "alltoall")
 
@@ -202,7 +226,7 @@ def _from_osu(text: str) -> list[Results]:
         collective = collective_named(match["test"])
         column, rows = 1, []
         for line in text[match.start() : end].split("\n"):
-            if line.startswith("# Size"):
+            if line.lstrip().startswith("# Size"):
                 headings = [heading.lower() for heading in re.split(r"\s{2,}", line.lstrip("# ").strip())]
                 column = next((headings.index(name) for name in _OSU_TIMES if name in headings), 1)
             words = line.split()
@@ -226,7 +250,9 @@ def _number(text: object) -> float | None:
 def _from_json(text: str, name: str) -> list[Results]:
     require_small_json(text, name)
     try:
-        document = json.loads(text)
+        document, _ = json.JSONDecoder().raw_decode(text.lstrip())
+        if isinstance(document, dict) and "results" not in document:
+            document = json.loads(text)
     except (ValueError, RecursionError):
         try:
             document = [json.loads(line) for line in text.split("\n") if line.strip()]

@@ -10,6 +10,7 @@ from chorale.synth.topology.formats.gpu_matrices import is_gpu_matrix, read_gpu_
 from chorale.synth.topology.formats.hwloc import read_hwloc
 from chorale.synth.topology.formats.ibnetdiscover import is_ibnetdiscover, read_fabric
 from chorale.synth.topology.formats.json_document import FORMAT, from_json
+from chorale.synth.topology.formats.labels import labelled_parts
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology
 from chorale.synth.topology.formats.nccl_dump import read_machine
 from chorale.synth.topology.formats.networkx_graph import from_graphml_root, parse_xml
@@ -18,6 +19,8 @@ from chorale.synth.topology.topology import Topology
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _HWLOC_TYPE = re.compile(rb'<!DOCTYPE topology SYSTEM "hwloc2?\.dtd">')
 _MAX_TOOL_OUTPUT = 2**24
+_DUMP = re.compile(r"<system(?=[\s>])")
+_WHOLE_DUMP = re.compile(r"<system[\s>].*?</system>", re.DOTALL)
 
 
 def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
@@ -68,7 +71,9 @@ def _text(content: bytes) -> str:
 
 
 def _is_xml(content: bytes, spec: str) -> bool:
-    return content.lstrip(_BLANKS).startswith(b"<") or spec.lower().endswith((".graphml", ".xml"))
+    if content.lstrip(_BLANKS).startswith(b"<") or spec.lower().endswith((".graphml", ".xml")):
+        return True
+    return _DUMP.search(_text(content)) is not None
 
 
 def _is_json(content: bytes, spec: str) -> bool:
@@ -76,7 +81,20 @@ def _is_json(content: bytes, spec: str) -> bool:
 
 
 def _xml_root(content: bytes) -> Element:
-    """Return the root of an XML file. hwloc writes a document type, which nothing is read from."""
+    """Return the root of an XML file. hwloc writes a document type, which nothing is read from.
+
+    A dump may stand inside a log, or more than once if all are the same.
+    """
+    text = _text(content)
+    if _DUMP.search(text) is not None and "<!DOCTYPE" not in text:
+        dumps = [dump for part in labelled_parts(text, _DUMP) for dump in _WHOLE_DUMP.findall(part)]
+        if not dumps:
+            value, way_out = "a <system> without its end", "save all of the file that NCCL_TOPO_DUMP_FILE names"
+            raise InvalidInput("a topology dump must be complete", value, way_out)
+        if len({re.sub(r"\s+", " ", dump) for dump in dumps}) > 1:
+            value, way_out = f"{len(dumps)} that differ", "save each in a file of its own; --boxes N joins N equal ones"
+            raise InvalidInput("a file must hold one topology dump", value, way_out)
+        content = dumps[0].encode()
     return parse_xml(_HWLOC_TYPE.sub(b"", content, count=1), "an XML topology file")
 
 

@@ -7,6 +7,7 @@ report.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from itertools import combinations
 from typing import Any
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.formats.labels import labelled_parts
 from chorale.synth.topology.formats.machine_network import Gpu, HostSwitch, Machine, Nic, Wire
 from chorale.synth.topology.formats.rates import (
     GpuModel,
@@ -36,7 +38,8 @@ MOST_NVLINKS = 18
 
 _NVL72_GPUS, _GPUS_OF_A_TRAY = 72, 4
 _ASK_MODEL = "name the GPUs with --model, such as --model H100"
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r|`")
+_HEADER = re.compile(r"(?:GPU0|\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=[\s|]+(?:GPU1|NIC0|CPU|mlx|\d{4}:))")
+"""The names of columns; what stands before them in a log stands before the rows, too."""
 _DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _ROW = re.compile(
     rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
@@ -53,7 +56,7 @@ _TABLES = (
     ("bandwidth", re.compile(r"numa bw|=\s*bandwidth\s*=|bandwidth between", re.IGNORECASE)),
     ("other", re.compile(r"\b(?:access|coher\w+|atomics|dma|bi-directional|numa nodes?)\b.*(?:table|=)", re.I)),
 )  # fmt: skip
-_AMD_JSON_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)", re.IGNORECASE)
+_AMD_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Matrix:
 
 def is_gpu_matrix(text: str) -> bool:
     """Return whether `text` holds a matrix of one of the tools."""
-    return _is_amd(text) or any(True for _ in _nvidia_matrices(text))
+    return _is_amd(text) or any(True for part in labelled_parts(text, _HEADER) for _ in _nvidia_matrices(part))
 
 
 def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
@@ -78,20 +81,39 @@ def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
 
     Raises InvalidInput for a text without a complete matrix, and for other matrices of the same tools.
     """
-    text = _ESCAPES.sub("", text) + ("" if model is None else f"\nGPU {model}\n")
     chosen = None if model is None else model_called(model)
-    return _amd_machine(text, chosen) if _is_amd(text) else _nvidia_machine(text, chosen)
+    read = _amd_machine if _is_amd(text) else _nvidia_machine
+    named = "" if model is None else f"\nGPU {model}\n"
+    machines = [read(part.replace("`", "") + named, chosen) for part in labelled_parts(text, _HEADER)]
+    if any(machine != machines[0] for machine in machines):
+        raise _several(f"{len(machines)} hosts that differ")
+    return machines[0]
+
+
+def _several(found: str) -> InvalidInput:
+    rule = "a text must describe one kind of machine"
+    return InvalidInput(rule, found, "save each in a file of its own; --boxes N stands for N equal ones")
 
 
 def _nvidia_matrices(text: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
     """Yield (names of devices, lines below) of every header in `text`."""
-    lines = _ESCAPES.sub("", text).splitlines()
+    lines = text.splitlines()
     for number, line in enumerate(lines):
         words = re.sub(r"((?:GPU|NIC)\d+)CPU", r"\1 CPU", line).replace("|", " ").lstrip("> \t#").split()
         words = words[words.index("GPU0") :] if "GPU0" in words else []  # logs have a time or a host before it
         names = words[: words.index("CPU")] if "CPU" in words else words
         if names and all(map(_NAME.fullmatch, names)) and not any(map(_NVIDIA_CELL.fullmatch, names)):
             yield tuple(names), lines[number + 1 :]
+
+
+def _off(cells: Cells) -> list[Pair]:
+    return [(a, b) for a, b in cells if a != b]
+
+
+def _joined(matrix: Matrix) -> dict[Pair, str]:
+    """Return what joins the pairs of GPUs."""
+    gpus = set(matrix.gpus())
+    return {pair: matrix.cells[pair] for pair in _off(matrix.cells) if set(pair) <= gpus}
 
 
 def _rows(names: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[str, list[str], str]]:
@@ -134,14 +156,15 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
     found = [*_nvidia_matrices(text)]
     if not found:
         raise _incomplete("no line with the names of GPUs")
-    for names, lines in found:
-        matrix = _matrix(names, lines)
-        kinds = {cell for (a, b), cell in matrix.cells.items() if a != b}
-        if not kinds & _PERMISSIONS:
-            break
-    else:
+    matrices = [_matrix(names, lines) for names, lines in found]
+    matrices = [matrix for matrix in matrices if not _PERMISSIONS & {matrix.cells[pair] for pair in _off(matrix.cells)}]
+    if any(_joined(other) != _joined(matrices[0]) for other in matrices):
+        raise _several(f"{len(matrices)} matrices that differ")
+    if not matrices:
         rule = "a matrix of `nvidia-smi topo -p2p` says which GPUs may access each other, not what joins them"
         raise InvalidInput(rule, "permissions such as OK and NS", "save what `nvidia-smi topo -m` prints instead")
+    matrix = matrices[0]
+    names = matrix.devices
     gpus = matrix.gpus()
     if len(gpus) == 1 and all(name in ("GPU0",) for name in names):
         raise _incomplete("a single GPU")
@@ -282,7 +305,7 @@ def _nic_name(text: str, device: str) -> str:
 def _is_amd(text: str) -> bool:
     return bool(
         re.search(r"Link Type between two GPUs|LINK TYPE TABLE|WEIGHT TABLE|Weight between two GPUs", text)
-        or _AMD_JSON_PAIR.search(text)
+        or _AMD_PAIR.search(text)
         or re.search(r'"link_type"\s*:', text)
     )
 
@@ -292,7 +315,12 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
     kinds = tables.get("type", {})
     if count < 2 or len(kinds) < count * (count - 1):
         raise _incomplete("a single GPU" if count == 1 else "no complete table of link types")
-    joined = [pair for pair in combinations(range(count), 2) if kinds[pair].upper() == "XGMI"]
+    status = tables.get("status", {})
+    joined = [
+        pair
+        for pair in combinations(range(count), 2)
+        if kinds[pair].upper() == "XGMI" and status.get(pair, "").upper() != "DISABLED"
+    ]
     direct = _direct(joined, tables)
     named = [model for model in models_named(text) if isinstance(model.architecture, str)]
     model = chosen or (named[0] if len({model.link_rate.physical for model in named}) == 1 else None)
@@ -400,7 +428,8 @@ def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
             row = names.index(words[0])
             cells = tables.setdefault(title, {})
             for column, cell in enumerate(words[1 : len(names) + 1]):
-                cells.setdefault((row, column), cell)
+                if cells.setdefault((row, column), cell) != cell and title in ("type", "weight", "hops"):
+                    raise _several(f"two tables that differ at {names[row]} and {names[column]}")
         else:
             title = next((name for name, pattern in _TABLES if pattern.search(line)), title)
     kinds = {pair: cell for pair, cell in tables.get("type", {}).items() if pair[0] != pair[1]}
@@ -409,22 +438,23 @@ def _amd_tables(text: str) -> tuple[dict[str, dict[Pair, str]], int]:
 
 def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
     """Return tables as of `_amd_tables` from the JSON of rocm-smi or amd-smi; None for other text."""
+    flat = _amd_pairs(text)
+    if flat:
+        place = {device: number for number, device in enumerate(sorted({each for pair in flat for each in pair[1:]}))}
+        named: dict[str, dict[Pair, str]] = {}
+        for (name, first, second), value in flat.items():
+            a, b = place[first], place[second]
+            named.setdefault(name, {}).update({(a, b): value, (b, a): value})
+        return named, len(place)
     start = re.search(r"[\[{]\s*[\[{\"]", text)
-    if start is None or not re.search(r'"link_type"|DRM devices', text):
+    if start is None or '"link_type"' not in text:
         return None
+    written = re.sub(r",(\s*[}\]])", r"\1", text[start.start() :])  # manuals show commas behind the last member
     try:
-        document, _ = json.JSONDecoder().raw_decode(text[start.start() :])
-    except ValueError:
-        return None
-    tables: dict[str, dict[Pair, str]] = {"weight": {}, "hops": {}, "type": {}, "bandwidth": {}}
-    if isinstance(document, dict) and (pairs := _AMD_JSON_PAIR.findall(text)):
-        flat = {key: value for part in document.values() if isinstance(part, dict) for key, value in part.items()}
-        for key, value in flat.items():
-            if (match := _AMD_JSON_PAIR.fullmatch(key)) is not None:
-                name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
-                a, b = int(match[2]), int(match[3])
-                tables[name] |= {(a, b): str(value), (b, a): str(value)}
-        return tables, max(int(number) for pair in pairs for number in pair[1:]) + 1
+        document, _ = json.JSONDecoder().raw_decode(written)
+    except ValueError as error:
+        raise _incomplete(f"JSON that breaks off or is damaged: {error}") from None
+    tables: dict[str, dict[Pair, str]] = {name: {} for name in _JSON_NAMES}
     entries = (
         document if isinstance(document, list) else next((v for v in document.values() if isinstance(v, list)), [])
     )
@@ -441,11 +471,32 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
     return tables, len(gpus)
 
 
+def _amd_pairs(text: str) -> dict[tuple[str, int, int], str]:
+    """Return values by table and two devices, as rocm-smi writes JSON, CSV of names and values, and CSV in columns."""
+    found: dict[tuple[str, int, int], str] = {}
+    for line in text.splitlines():
+        cells = next(csv.reader([line], skipinitialspace=True), [])
+        if sum(_AMD_PAIR.fullmatch(cell) is not None for cell in cells) > 1:
+            below = text[text.index(line) + len(line) :].splitlines()
+            values = next((row for row in below if row.startswith("system,")), "").split(",")
+            pairs = zip(cells, values, strict=False)
+        else:
+            pairs = iter(re.findall(r'"(\(Topology\)[^"]*)"\s*[:,]\s*"?([^",}\n]*)', line))
+        for key, value in pairs:
+            if (match := _AMD_PAIR.fullmatch(key)) is not None:
+                name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
+                at = name, int(match[2]), int(match[3])
+                if found.setdefault(at, value) != value:
+                    raise _several(f"two values for {key}")
+    return found
+
+
 _JSON_NAMES = {
     "weight": ("weight",),
     "hops": ("num_hops", "hops"),
     "type": ("link_type", "type"),
     "bandwidth": ("bandwidth", "numa_bandwidth"),
+    "status": ("link_status",),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +207,89 @@ def test_trays_of_one_rack_share_the_nvswitch():
     apart = network("gb200-2trays.xml", boxes=2, nvlink_boxes=1)
     assert "net:0" in apart.node_ids
     assert algbw(apart) < algbw(one_domain)
+
+
+LABELS = (
+    "node17: ", "> ", "        ", "[1,0]<stdout>:", "2025-03-01T10:00:00.123Z ", "[2025-03-01 10:00:00] ", "\x1b[0m",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("name", ["b200-collect-env.txt", "mi250x-rocm-smi.txt", "gb200-2trays.xml"])
+def test_labels_of_lines_are_no_part_of_them(tmp_path: Path, label: str, name: str) -> None:
+    path, plain = tmp_path / "log.txt", load_topology(f"file:{DATA / name}")
+    text = "".join(f"{label}{line}\r\n" for line in (DATA / name).read_text().splitlines())
+    path.write_text(f"some words\n```\n{text}```\nmore words\n")
+    read = load_topology(f"file:{path}")
+    assert (read.compute_count, algbw(read)) == (plain.compute_count, algbw(plain))
+
+
+def _of_host(host: str, name: str) -> list[str]:
+    return [f"{host}: {line}\n" for line in (DATA / name).read_text().splitlines()]
+
+
+def test_a_text_about_several_machines_is_read_if_they_are_equal(tmp_path: Path) -> None:
+    path, one = tmp_path / "hosts.txt", _of_host("n1", "b200-collect-env.txt")
+    path.write_text("".join(a + b for a, b in zip(one, _of_host("n2", "b200-collect-env.txt"), strict=True)))
+    assert algbw(load_topology(f"file:{path}")) == algbw(load_topology(f"file:{DATA / 'b200-collect-env.txt'}"))
+    others = {
+        "".join([*one, *_of_host("n2", "a100x4-nv4.txt")]): "one kind of machine; got 2 hosts that differ",
+        (DATA / "b200-good.txt").read_text() + (DATA / "one-off.txt").read_text(): "got 2 matrices that differ",
+        (DATA / "spark102.xml").read_text() + (DATA / "mig1716.xml").read_text(): "got 2 that differ",
+        (DATA / "mig1716.xml").read_text()[:-30]: "must be complete; got a <system> without its end",
+    }
+    for text, words in others.items():
+        path.write_text(text)
+        with pytest.raises(InvalidInput, match=words):
+            load_topology(f"file:{path}")
+
+
+def _pairs_of_amd(devices: list[int]) -> dict[str, str]:
+    tables = (("Weight", "15"), ("Hops", "1"), ("Link type", "XGMI"))
+    return {
+        f"(Topology) {name} between DRM devices {a} and {b}": value
+        for name, value in tables
+        for a, b in combinations(devices, 2)
+    }
+
+
+@pytest.mark.parametrize("devices", [[*range(8)], [0, 2, 3, 7]])
+def test_every_form_of_rocm_smi_is_the_same_machine(tmp_path: Path, devices: list[int]) -> None:
+    path, pairs = tmp_path / "topo", _pairs_of_amd(devices)
+    cards = {f"card{device}": {"(Topology) Numa Node": "0"} for device in devices}
+    wide = [["device", "(Topology) Numa Node", *pairs], *([card, "0", *["N/A"] * len(pairs)] for card in cards)]
+    texts = [
+        json.dumps({"system": pairs}),
+        "WARNING: a device is asleep\n" + json.dumps({**cards, "system": pairs}, indent=2),
+        "name, value\n" + "".join(f'"{key}", "{value}"\n' for key, value in pairs.items()),
+        "".join(",".join(row) + "\n" for row in [*wide, ["system", "N/A", *pairs.values()]]),
+    ]
+    for text in texts:
+        path.write_text(text)
+        read = read_network(str(path), MachineOptions(model="MI300X")).topology
+        assert (read.compute_count, algbw(read)) == (len(devices), 64 * len(devices) / Fraction(2))
+
+
+def test_newer_json_of_amd_smi_says_which_links_are_off(tmp_path: Path) -> None:
+    """The manual's example has a comma behind the last member; a list that breaks off is refused."""
+
+    def links(gpu: int) -> list[dict[str, Any]]:
+        kinds = {other: "SELF" if other == gpu else "XGMI" for other in range(4)}
+        off = {0, 3}
+        return [
+            {"gpu": other, "weight": 15, "link_type": kind, "num_hops": 1,
+             "link_status": "DISABLED" if {gpu, other} == off else "ENABLED", "bandwidth": "50000-100000"}
+            for other, kind in kinds.items()
+        ]  # fmt: skip
+
+    text = json.dumps([{"gpu": gpu, "bdf": f"0000:0{gpu}:00.0", "links": links(gpu)} for gpu in range(4)])
+    path = tmp_path / "amd.json"
+    path.write_text(text.replace('"50000-100000"', '"50000-100000",'))
+    read = read_network(str(path), MachineOptions(model="MI300X")).topology
+    names = [read.node_ids[node] for node in range(4)]
+    joined = {(link.src, link.dst) for link in read.links if max(link.src, link.dst) < 4}
+    assert len(names) == 4
+    assert joined == {(a, b) for a in range(4) for b in range(4) if a != b and {a, b} != {0, 3}}
+    path.write_text(text[:200])
+    with pytest.raises(InvalidInput, match="breaks off"):
+        read_network(str(path), MachineOptions())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,45 @@ def test_each_form_is_read_whatever_its_file_is_called(
     assert (found.tool, found.collective, found.library, found.version) == facts
     assert (found.rows[-1].size_bytes, found.rows[-1].time_us) == last
     assert all(row.wrong == 0 for row in found.rows)
+
+
+OSU_CUDA = """# OSU MPI-CUDA Allreduce Latency Test v7.0
+# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations
+1048576              630.58            619.50            642.46         10
+16777216            8630.58           8619.50           8642.46         10
+"""
+LABELS = (
+    "[1,0]<stdout>:", "0: ", "> ", "        ", "launcher-0 nccl-tests ", "node-1,", "\x1b[0;32m",
+    "2025-03-01 10:00:00,123 ", "2025-03-01T10:00:00.123456789Z stdout F ", "[10:00:01] ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_labels_of_lines_are_no_part_of_them(label: str) -> None:
+    for text, last in (((DATA / "results" / "all_reduce-nccl.log").read_text(), 2**31), (OSU_CUDA, 2**24)):
+        labelled = "".join(f"{label}{line}\r\n" for line in text.splitlines())
+        [found] = parse_results(f"```\nsrun: job 12 queued\n{labelled}```\nThanks\n", "x")
+        assert (found.collective, found.rows[-1].size_bytes) == ("allreduce", last)
+        assert found.rows == parse_results(text, "x")[0].rows
+
+
+@pytest.mark.parametrize("name", ["all_reduce-nccl.json", "rccl_all_reduce.csv", "rccl_all_reduce.json"])
+def test_documents_may_follow_what_a_launcher_says(name: str) -> None:
+    text = (DATA / "results" / name).read_text()
+    assert parse_results(f"srun: job 12 queued\nsize of the job: 2, time: 5\n{text}", name) == parse_results(text, name)
+    if name.endswith("csv"):
+        assert parse_results(text.replace(",", ";"), name) == parse_results(text, name)
+
+
+def test_runs_of_other_numbers_of_ranks_stay_apart() -> None:
+    """Joined, sizes of both would be judged on the network of one."""
+    text = (DATA / "results" / "all_reduce-nccl.log").read_text()
+    more = text.replace(
+        "#\n#     ", "#  Rank  2 Group  0 Pid 9 on node1 device  2 [0000:00:07] NVIDIA B200\n#\n#     ", 1
+    )
+    plain = [re.sub("# nccl-tests.*\n# Collective.*\n", "", each) for each in (text, more)]
+    found = parse_results("".join(plain), "all_reduce")
+    assert [(each.ranks, len(each.rows)) for each in found] == [(2, 6), (3, 6)]
 
 
 def test_a_real_log_with_all_its_lines() -> None:

@@ -1,0 +1,59 @@
+"""What logs put before the lines of a program: times, ranks, hosts, marks of quotations; and colours among them."""
+
+from __future__ import annotations
+
+import re
+
+_NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\n]*\x07|\r(?=\n)|\x00|^\s*```\w*[ \t]*$", re.MULTILINE)
+_TIME = re.compile(
+    r"^[\[(]?(?:\d{4}-\d\d-\d\d[T _])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[\])]?"
+    r"(?:[ \t]+std(?:out|err) [FP](?= ))?[ \t]?",
+    re.MULTILINE,
+)
+_LEAST_LINES = 3
+"""Lines that begin with a label: a line in front of a table is none."""
+
+
+def plain_text(text: str) -> str:
+    """Return `text` without colours, returns and marks of code."""
+    return _NOISE.sub("", text).replace("\r", "\n")
+
+
+def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
+    """Return what each source of a log printed, without the label of its lines; `text` itself if it has no labels.
+
+    anchor: a line that begins like this in what is looked for, so that what stands before it is a label. Lines without
+            a label belong to all parts.
+
+    >>> labelled_parts("one: # size\\none: 8\\none: 16\\ntwo: # size\\ntwo: 9\\ntwo: 18", re.compile("# size"))
+    ['# size\\n8\\n16', '# size\\n9\\n18']
+    """
+    text = plain_text(text)
+    lines = text.split("\n")
+    begins = [line[: match.start()] for line in lines if (match := anchor.search(line)) is not None]
+    if any(_TIME.match(begin) for begin in begins):
+        lines = _TIME.sub("", text).split("\n")
+        begins = [line[: match.start()] for line in lines if (match := anchor.search(line)) is not None]
+    labels = [label for label in dict.fromkeys(begin.strip() for begin in begins) if label]
+    labels = [label for label in labels if _count(lines, label) >= _LEAST_LINES]
+    if not labels:
+        return ["\n".join(lines)]
+    of_line = [_label_of(line, labels) for line in lines]
+    return [
+        "\n".join(
+            line if label is None else line.lstrip()[len(label) :].removeprefix(" ")
+            for line, label in zip(lines, of_line, strict=True)
+            if label in (None, wanted)
+        )
+        for wanted in labels
+    ]
+
+
+def _count(lines: list[str], label: str) -> int:
+    return sum(line.lstrip().startswith(label) for line in lines)
+
+
+def _label_of(line: str, labels: list[str]) -> str | None:
+    """Return the longest label that `line` begins with: one may begin another."""
+    fitting = [label for label in labels if line.lstrip().startswith(label)]
+    return max(fitting, key=len, default=None)
