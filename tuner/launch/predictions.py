@@ -78,8 +78,10 @@ def campaign_pricing(campaign: Campaign, topology: Topology) -> Pricing:
 
 def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None = None) -> TimedChoices:
     config = campaign.runner.config.for_network(topology)
-    is_simulated = isinstance(config, SimulatedConfig)
-    model = config.network_model() if is_simulated else campaign_pricing(campaign, topology).network(topology)
+    if isinstance(config, SimulatedConfig):
+        model = config.network_model()
+    else:
+        model = campaign_pricing(campaign, topology).network(topology)
     task = SynthesisTask(topology, parse_collective(campaign.collective), Options(), SerialExecutor())
     return AUTO_METHOD.timed(task, model, among)
 

@@ -293,10 +293,10 @@ def _gather(
     except InvalidInput:
         if not topology.switch_count:
             raise
-        network, kept = within_switches(topology, np.array(counts))
-        best = uneven_optimum(network, CollectiveName.ALLGATHER, counts, gap)
+        use = within_switches(topology, np.array(counts))
+        best = uneven_optimum(use.network, CollectiveName.ALLGATHER, counts, gap)
         sizes, carried = [count * best.trees for count in counts], np.zeros_like(carried)
-        carried[kept] = trees_on_links(network, best.trees_per_bandwidth)
+        carried[use.kept] = trees_on_links(use.network, best.trees_per_bandwidth)
         split = remove_switches(network_of_links(topology, carried, np.array(sizes)), names=topology.node_ids)
     return tree_schedule(
         topology, uneven_collective(CollectiveName.ALLGATHERV, sizes), best.trees_per_bandwidth, split,

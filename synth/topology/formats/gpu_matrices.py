@@ -7,7 +7,6 @@ report.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -440,12 +439,13 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
     """Return tables as of `_amd_tables` from the JSON of rocm-smi or amd-smi; None for other text."""
     flat = _amd_pairs(text)
     if flat:
-        place = {device: number for number, device in enumerate(sorted({each for pair in flat for each in pair[1:]}))}
+        devices = sorted({device for _, *pair in flat for device in pair})
+        number_of = {device: number for number, device in enumerate(devices)}
         named: dict[str, dict[Pair, str]] = {}
         for (name, first, second), value in flat.items():
-            a, b = place[first], place[second]
+            a, b = number_of[first], number_of[second]
             named.setdefault(name, {}).update({(a, b): value, (b, a): value})
-        return named, len(place)
+        return named, len(devices)
     start = re.search(r"[\[{]\s*[\[{\"]", text)
     if start is None or '"link_type"' not in text:
         return None
@@ -461,11 +461,11 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
     gpus = [entry for entry in entries if isinstance(entry, dict)]
     place = {gpu.get("gpu", number): number for number, gpu in enumerate(gpus)}
     for row, gpu in enumerate(gpus):
-        for key, value in _links_of(gpu):
+        for key, link in _links_of(gpu):
             column = place.get(key)
             if column is not None and column != row:
                 for name, names in _JSON_NAMES.items():
-                    cell = next((value[each] for each in names if each in value), None)
+                    cell = next((link[each] for each in names if each in link), None)
                     if cell is not None:
                         tables[name][row, column] = str(cell)
     return tables, len(gpus)
@@ -474,14 +474,13 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
 def _amd_pairs(text: str) -> dict[tuple[str, int, int], str]:
     """Return values by table and two devices, as rocm-smi writes JSON, CSV of names and values, and CSV in columns."""
     found: dict[tuple[str, int, int], str] = {}
-    for line in text.splitlines():
-        cells = next(csv.reader([line], skipinitialspace=True), [])
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        cells = line.split(",")
+        pairs = re.findall(r'"(\(Topology\)[^"]*)"\s*[:,]\s*"?([^",}\n]*)', line)
         if sum(_AMD_PAIR.fullmatch(cell) is not None for cell in cells) > 1:
-            below = text[text.index(line) + len(line) :].splitlines()
-            values = next((row for row in below if row.startswith("system,")), "").split(",")
-            pairs = zip(cells, values, strict=False)
-        else:
-            pairs = iter(re.findall(r'"(\(Topology\)[^"]*)"\s*[:,]\s*"?([^",}\n]*)', line))
+            values = next((row for row in lines[number:] if row.startswith("system,")), "").split(",")
+            pairs = list(zip(cells, values, strict=False))
         for key, value in pairs:
             if (match := _AMD_PAIR.fullmatch(key)) is not None:
                 name = {"weight": "weight", "hops": "hops", "link type": "type"}[match[1].lower()]
