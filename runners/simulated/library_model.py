@@ -1,9 +1,9 @@
 """Times of a library's own algorithms on a network, by its published model: the baseline of every comparison.
 
-NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc over the channels of
-`chorale.runners.simulated.library_graph` (NCCL 2.28.3; RCCL 2.27, whose corrections by size affect the choice but not
-the time, and are left out). MPICH and Open MPI publish which algorithm they use but no latencies: their times are those of
-the most loaded links. No time is below the proven bound.
+NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
+corrections by size affect the choice but not the time, and are left out) over the channels of
+`chorale.runners.simulated.library_graph`. MPICH and Open MPI publish which algorithm they use but no latencies: their
+times are those of the most loaded links. No time is below the proven bound.
 """
 
 from __future__ import annotations
