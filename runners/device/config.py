@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -9,9 +10,13 @@ from pydantic import Field
 
 from chorale.runners.api.base import ResourceRequest, Runner
 from chorale.runners.api.config import MeasurerRequest, RunnerConfig
+from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import TARGET
 from chorale.synth.topology.topology import Topology
+
+LIBRARIES: Mapping[str, str] = {"gpu": "nccl", "host": "gloo"}
+"""The library of torch by the kind of memory."""
 
 
 class DeviceConfig(RunnerConfig):
@@ -30,6 +35,9 @@ class DeviceConfig(RunnerConfig):
     @property
     def executes_plans(self) -> bool:
         return True
+
+    def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
+        return (LIBRARIES[self.memory],)
 
     def lowering(self) -> LoweringOptions:
         return LoweringOptions(TARGET)

@@ -11,6 +11,7 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunReque
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import only_plans
 from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.device.config import LIBRARIES
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
 from chorale.runners.execution.started_ranks import StartedRanks
 from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, ProcessSpec, rank_environment
@@ -27,8 +28,6 @@ START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
 STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
 _MOST_KERNEL_S = 30.0
 
-LIBRARIES: Mapping[str, str] = {"gpu": "nccl", "host": "gloo"}
-"""The library of torch by the kind of memory."""
 TORCH_KERNELS = ("torch-one-shot", "torch-two-shot", "torch-multimem")
 """Kernels of torch on symmetric memory, for allreduce."""
 

@@ -22,6 +22,8 @@ from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.bound import bound_report
 from tests.dumps import cpu, described, pci, system
+from tests.machines import CASES, PUBLIC, public_network
+from tests.machines import network as case_network
 
 DATA = Path(__file__).parents[3] / "data" / "machines"
 FIELDS = ("what", "value", "source", "reference")
@@ -43,30 +45,11 @@ def both(topology: Topology, collective: str = "allreduce") -> tuple[float, floa
     return float(algbw(topology.expected, collective)), float(algbw(topology, collective))
 
 
-NVSWITCH_8 = Fraction(8, 14)  # allreduce: 2 (n - 1) / n of the vector through the links of a GPU
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "collective", "ranks", "expected", "bound"),
-    [
-        ("spark102.xml", {"boxes": 2}, "allgather", 2, 48, 63),  # C2C; two NICs behind four lanes each
-        ("onegpu-twonics.xml", {"boxes": 2}, "allgather", 2, 48, 63),  # both NICs through the slot of the GPU
-        ("b200-good.txt", {"model": "B200"}, "allreduce", 8, 18 * 40.1 * NVSWITCH_8, 18 * 50 * NVSWITCH_8),
-        ("b200-good.txt", {"model": "H200"}, "allreduce", 8, 18 * 20.6 * NVSWITCH_8, 18 * 25 * NVSWITCH_8),
-        ("b200-collect-env.txt", {}, "allreduce", 8, 18 * 40.1 * NVSWITCH_8, 18 * 50 * NVSWITCH_8),
-        ("gb200-2trays.xml", {}, "allreduce", 8, 18 * 40.1 * NVSWITCH_8, 18 * 50 * NVSWITCH_8),
-        ("a100x4-nv4.txt", {}, "allreduce", 4, 3 * 4 * 20 / 1.5, 3 * 4 * 25 / 1.5),
-        ("mi250x-rocm-smi.txt", {}, "allreduce", 8, 150 * 36 / 50, 150),
-        ("mi250x-amd-smi.txt", {}, "allreduce", 8, 150 * 36 / 50, 150),
-        ("mig1716.xml", {}, "allreduce", 9, 22, 63),  # two ranks share the slot of one GPU; sockets at 22 for NCCL
-        ("ib-rails.txt", {"machine": "onegpu-twonics.xml"}, "allgather", 4, 24 * 4 / 3, 31.5 * 4 / 3),
-        ("ib-rails.txt", {"machine": "spark102.xml", "boxes": 2}, "allgather", 2, 48, 63),
-    ],
-)
-def test_bound_and_expectation(name, options, collective, ranks, expected, bound):
-    topology = network(name, **options)
-    assert topology.compute_count == ranks
-    assert both(topology, collective) == pytest.approx((float(expected), float(bound)))
+@pytest.mark.parametrize("case", CASES, ids=[f"{case.name} {dict(case.options)}" for case in CASES])
+def test_bound_and_expectation(case):
+    topology = case_network(case)
+    assert topology.compute_count == case.ranks
+    assert both(topology, case.collective) == pytest.approx((case.expected, case.bound))
     assert {tuple(fact.to_json()) for fact in topology.assumptions} == {FIELDS}
 
 
@@ -95,19 +78,10 @@ def test_nvlinks_towards_a_switch_are_of_the_gpu_and_not_of_each_pair(tmp_path, 
     assert both(load_topology(f"without(file:{tmp_path / 'a.json'};{lost})")) == pytest.approx((expected, bound))
 
 
-PUBLIC = json.loads((DATA / "public.json").read_text())["machines"]
-
-
 @pytest.mark.parametrize("machine", PUBLIC, ids=[machine["name"] for machine in PUBLIC])
 def test_public_machines_are_not_faster_than_their_bounds(tmp_path, machine):
     """busbw in GB/s, as measurements are published. Switches that add count where the machine has them."""
-    path = tmp_path / ("machine.txt" if machine["form"] == "matrix" else "machine.xml")
-    if machine["form"] == "file":
-        path = DATA / machine["path"]
-    else:
-        path.write_bytes(described(machine))
-    options = MachineOptions(model=machine.get("model"), boxes=machine.get("boxes"))
-    topology = read_network(str(path), options).topology
+    topology = public_network(machine, tmp_path)
     report, factor = bound_report(topology, ALLREDUCE, None), bus_factor("allreduce", machine["ranks"])
     assert topology.compute_count == machine["ranks"]
     expected, bound = both(topology)
