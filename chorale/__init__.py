@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chorale.synth.errors import ChoraleError as ChoraleError
     from chorale.traffic import Replanner as Replanner
     from chorale.traffic import plan_alltoall as plan_alltoall
+    from chorale.traffic import plan_dispatch as plan_dispatch
     from chorale.version import __version__ as __version__
 
 _HOMES = {
@@ -38,7 +39,7 @@ _HOMES = {
     "chorale.finder": "find",
     "chorale.job.settings": "load_table",
     "chorale.synth.errors": "ChoraleError",
-    "chorale.traffic": "Replanner plan_alltoall",
+    "chorale.traffic": "Replanner plan_alltoall plan_dispatch",
     "chorale.version": "__version__",
 }
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from chorale.design import DesignedSchedule, verify
 from chorale.inputs import Network, in_words_of_arguments, network_of
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.traffic.copies import DispatchPlan, route_tokens
+from chorale.synth.methods.traffic.copies import plan_dispatch as _plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix, require_ranks, traffic_matrix
 from chorale.synth.methods.traffic.plan import TrafficPlan, certificate_of, traffic_schedule
 from chorale.synth.methods.traffic.planner import along, bound_on, plan_amounts
@@ -123,6 +125,46 @@ class AllToAllPlan:
     def __repr__(self) -> str:
         behind = "optimal, proven" if self.gap == 0 else f"{float(self.gap):.2%} above the proven bound"
         return f"<all-to-all on {self.plan.topology.spec}: {self.method}, time {float(self.time):.6g}, {behind}>"
+
+
+@in_words_of_arguments
+def plan_dispatch(
+    network: Network,
+    experts: NDArray[np.integer[Any]] | Sequence[Sequence[int]],
+    *,
+    sources: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+    placement: Sequence[Sequence[int]] | NDArray[np.integer[Any]] | None = None,
+    token_bytes: int = 1,
+) -> DispatchPlan:
+    """Plan the dispatch of tokens to their experts, and the combine that sums results on the way back.
+
+    A token with several experts on one node crosses to it once and is copied there. Thread-safe, without processes or
+    files. `.time`, `.bound`, `.gap` and `.combine_time` are in amount / bandwidth; `verify(plan.schedule())` and
+    `verify(plan.schedule(combine=True))` give the verified schedules.
+
+    Args:
+        network: A topology, a spec or a NetworkX graph.
+        experts: A row of experts for each token; -1 is none.
+        sources: The rank that has each token; equal blocks of tokens by default.
+        placement: The ranks of each expert (several for replicas, -1 for none); equal blocks of experts by default.
+        token_bytes: Bytes of a token.
+
+    Raises:
+        InvalidInput: A rank or an expert does not exist, or no token leaves its rank.
+
+    >>> plan = plan_dispatch("h100:2", [[8, 9, 10, 11]] * 8, sources=range(8), placement=np.arange(16)[:, None])
+    >>> plan.method, float(plan.time), plan.gap == 0
+    ('two level', 0.02, True)
+    """
+    topology = _known(network) if isinstance(network, str) else network_of(network)
+    rows, ranks = np.asarray(experts, dtype=np.int64), topology.compute_count
+    if rows.ndim != 2 or not rows.size:
+        raise InvalidInput("experts must have a row for each token", f"shape {rows.shape}", "give int[tokens, k]")
+    placed, tokens = max(int(rows.max()) + 1, 1), len(rows)
+    hosts = np.arange(placed)[:, None] * ranks // placed if placement is None else np.asarray(placement, np.int64)
+    own = np.arange(tokens) * ranks // tokens if sources is None else np.asarray(sources, np.int64)
+    hosts = hosts.reshape(len(hosts), -1)
+    return _plan_dispatch(topology, route_tokens("tokens", ranks, rows, own, hosts, token_bytes))
 
 
 class Replanner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -26,6 +26,8 @@ class CollectiveName(StrEnum):
     ALLTOALLV = "alltoallv"
     ALLGATHERV = "allgatherv"
     REDUCE_SCATTERV = "reduce_scatterv"
+    DISPATCH = "dispatch"
+    COMBINE = "combine"
     CUSTOM = "custom"
 
     @property
@@ -44,8 +46,11 @@ _REDUCING = (
     CollectiveName.ALLREDUCE,
     CollectiveName.REDUCE,
     CollectiveName.REDUCE_SCATTERV,
+    CollectiveName.COMBINE,
 )
-UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV)
+ROUTED = (CollectiveName.DISPATCH, CollectiveName.COMBINE)
+"""The collectives whose shards have their own ranks: tokens that several experts get."""
+UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV, *ROUTED)
 """The collectives whose shards have sizes of their own, as in MPI."""
 STANDARD = tuple(name for name in CollectiveName if name not in (*UNEVEN, CollectiveName.CUSTOM))
 """The collectives whose name says what they do."""
@@ -64,6 +69,9 @@ class Collective:
     alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
     alltoallv, allgatherv, reduce_scatterv: the same with shards of `sizes` chunks each, and only then. The vector of M
     bytes is all shards together; of alltoallv, where there is one for each pair of ranks, those of a rank on average.
+    dispatch: shard i, of `sizes[i]` chunks, starts at the first of the ranks `members[i]` and must end at all others of
+    them; combine: these others hold contributions, and the sum must end at the first. The first may occur again: then
+    it is a target too. Vectors are counted as for alltoallv.
     custom: what `custom` says, and only then; for programs, which there are no schedules for.
     """
 
@@ -71,6 +79,7 @@ class Collective:
     root: int | None = None
     custom: CustomCollective | None = None
     sizes: tuple[int, ...] | None = None
+    members: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def reduces(self) -> bool:
@@ -97,8 +106,12 @@ def custom_collective(custom: CustomCollective) -> Collective:
     return Collective(CollectiveName.CUSTOM, custom=custom)
 
 
-def uneven_collective(name: CollectiveName, sizes: Iterable[int]) -> Collective:
-    """Return the collective `name`, one of `UNEVEN`, whose shards have so many chunks; InvalidInput without chunks.
+def uneven_collective(
+    name: CollectiveName, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
+) -> Collective:
+    """Return the collective `name`, one of `UNEVEN`, whose shards have `sizes` chunks.
+
+    Raises InvalidInput without chunks, and unless `members` are given for `ROUTED`, and only for these.
 
     >>> str(uneven_collective(CollectiveName.ALLGATHERV, (3, 0, 1)))
     'allgatherv'
@@ -108,7 +121,17 @@ def uneven_collective(name: CollectiveName, sizes: Iterable[int]) -> Collective:
         raise InvalidInput("sizes are for " + ", ".join(UNEVEN), name.value, "choose one of these")
     if min(counts, default=0) < 0 or not any(counts):
         raise InvalidInput("sizes of shards must be 0 or more, and not all 0", counts[:8], "give a size to some shard")
-    return Collective(name, sizes=counts)
+    groups = None if members is None else tuple(tuple(int(rank) for rank in ranks) for ranks in members)
+    if (groups is None) == (name in ROUTED) or (groups is not None and not _fit(groups, len(counts))):
+        rule = f"each shard of {' and '.join(ROUTED)}, and of no other collective, must have a source and targets"
+        raise InvalidInput(rule, f"{name.value} with {len(groups or ())} groups", "give the ranks of each shard")
+    return Collective(name, sizes=counts, members=groups)
+
+
+def _fit(members: Sequence[Sequence[int]], shards: int) -> bool:
+    """Return whether each of `shards` has a source and different targets, one of them another rank."""
+    parts = (ranks for ranks in members if len(set(ranks[1:])) < len(ranks) - 1 or set(ranks[1:]) <= {ranks[0]})
+    return len(members) == shards and all(members) and next(parts, None) is None
 
 
 COLLECTIVE_ALIASES = {"bcast": "broadcast", "a2a": "alltoall"}
@@ -143,8 +166,10 @@ def parse_collective(text: str, root: int = 0) -> Collective:
     return Collective(name, root) if collective.is_rooted else collective
 
 
-def stored_collective(text: str, root: int, sizes: Iterable[int]) -> Collective:
-    """Return the collective called `text` in a file; `sizes` are those of shards of their own, if it has such."""
+def stored_collective(
+    text: str, root: int, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
+) -> Collective:
+    """Return the collective called `text` in a file; `sizes` and `members` are those of its shards, if it has any."""
     if text in UNEVEN:
-        return uneven_collective(CollectiveName(text), map(int, sizes))
+        return uneven_collective(CollectiveName(text), map(int, sizes), members)
     return parse_collective(text, root)

@@ -97,6 +97,9 @@ def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
 
 
 def _require_possible(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> None:
+    if schedule.collective.members is not None:
+        rule = "programs have no copies and sums of tokens yet"
+        raise InvalidInput(rule, schedule.collective.name.value, "lower an all-to-all of the same amounts: --traffic")
     if limits.one_sided_operations is None and options.moves_differently:
         rule = f"{options.target} must have no reads, groups, pipelines or boxes: its runtime sends and receives"
         raise InvalidInput(rule, "one of them", "leave them out, or use mscclpp-json")

@@ -182,6 +182,7 @@ def _metadata(schedule: Schedule) -> dict[str, Any]:
         "certificate": dict(schedule.certificate),
         "routes": None if schedule.routes.is_direct(len(schedule.topology.links)) else _route_lists(schedule.routes),
         **({} if schedule.collective.sizes is None else {"sizes": list(schedule.collective.sizes)}),
+        **({} if schedule.collective.members is None else {"members": list(map(list, schedule.collective.members))}),
     }
 
 
@@ -254,7 +255,8 @@ def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: b
 
 def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec) -> Schedule:
     topology = _read_topology(document["topology"], parse_spec)
-    collective = stored_collective(document["collective"], document["root"] or 0, document.get("sizes", ()))
+    shards = document.get("sizes", ()), document.get("members")
+    collective = stored_collective(document["collective"], document["root"] or 0, *shards)
     table = document["routes"]
     routes = Routes.direct(len(topology.links)) if table is None else _read_routes(table)
     steps, chunks = int(document["steps"]), int(document["chunks_per_shard"])

@@ -257,7 +257,8 @@ class Schedule:
         ranks, sizes = self.topology.compute_count, self.collective.sizes
         if sizes is None:
             return Fraction(1, self.chunks_per_shard * ranks)
-        return Fraction(ranks if self.collective.is_alltoall else 1, sum(sizes))
+        own = self.collective.is_alltoall or self.collective.members is not None
+        return Fraction(ranks if own else 1, sum(sizes))
 
     @property
     def is_in_network(self) -> bool:
@@ -284,8 +285,10 @@ class Schedule:
 
 
 def shard_count(topology: Topology, collective: Collective) -> int:
-    """Return into how many shards the vector of `collective` is cut: one per rank, per pair for alltoall."""
+    """Return the number of shards of `collective`: one per rank, per pair for alltoall, those that have members."""
     ranks = topology.compute_count
+    if collective.members is not None:
+        return len(collective.members)
     return ranks * ranks if collective.is_alltoall else ranks
 
 
@@ -301,6 +304,8 @@ def _schedule_id(schedule: Schedule) -> str:
     }
     if schedule.collective.sizes is not None:
         facts["sizes"] = schedule.collective.sizes
+    if schedule.collective.members is not None:
+        facts["members"] = schedule.collective.members
     if schedule.barriers:
         facts["barriers"] = schedule.barriers
     columns: list[NDArray[Any]] = [schedule.routes.offsets, schedule.routes.link_ids, *schedule.transfers.columns]

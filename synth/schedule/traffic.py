@@ -253,9 +253,10 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     make one path, two with sums. O(rows + chunks of a shard * rows of a shard).
     """
     rows = schedule.transfers.select(np.flatnonzero(_is_of(schedule, rank)))
-    streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
+    own = schedule.collective.is_alltoall or schedule.collective.members is not None
+    streams = schedule.kind == "pipelined" and not own
     sizes = schedule.collective.sizes
-    whole = schedule.chunks_per_shard if sizes is None or schedule.collective.is_alltoall else sizes[rank]
+    whole = schedule.chunks_per_shard if sizes is None or own else sizes[rank]
     route, counts = _one_for_each_path(schedule)[rows.route], Counter[tuple[bool, tuple[int, ...]]]()
     edge = rows.step.astype(np.int64) * len(schedule.routes) + route
     for first, last in _runs(rows) if streams else [(0, whole)]:
@@ -274,6 +275,8 @@ def _is_of(schedule: Schedule, rank: int) -> NDArray[np.bool_]:
     shard = schedule.transfers.shard
     if schedule.collective.is_alltoall:
         return np.asarray(shard // schedule.topology.compute_count == rank)
+    if (members := schedule.collective.members) is not None:
+        return np.asarray(np.array([ranks[0] for ranks in members])[shard] == rank)
     return np.asarray(shard == (0 if schedule.collective.is_rooted else rank))
 
 

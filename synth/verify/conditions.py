@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import CollectiveName
+from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.distinct import distinct
 from chorale.synth.schedule.schedule import COLUMN_NAMES, Schedule, Transfers, shard_count
 from chorale.synth.verify import replay
@@ -23,6 +23,8 @@ class ShardConditions:
 
     sum_ends: rank where the sum must be complete, or -1 for any one rank (allreduce, where copies follow).
     ends: rank that must hold the shard in the end, or -1 for every rank.
+    members: bool[ranks, shards], of collectives with members: ranks that must hold the shard in the end (dispatch) or
+        hold a contribution at the start (combine).
     """
 
     starts: NDArray[np.int32]
@@ -30,6 +32,7 @@ class ShardConditions:
     ends: NDArray[np.int32]
     reduces: bool
     copies: bool
+    members: NDArray[np.bool_] | None = None
 
 
 def shard_conditions(schedule: Schedule) -> ShardConditions:
@@ -39,6 +42,8 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
     anywhere = np.full(len(shards), -1, dtype=np.int32)
     root = np.full(len(shards), schedule.collective.root or 0, dtype=np.int32)
     name = schedule.collective.name
+    if schedule.collective.members is not None:
+        return _conditions_of_members(schedule.collective, ranks, anywhere)
     if name in (CollectiveName.ALLGATHER, CollectiveName.ALLGATHERV):
         return ShardConditions(shards, anywhere, anywhere, reduces=False, copies=True)
     if name == CollectiveName.BROADCAST:
@@ -50,6 +55,16 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
     if name == CollectiveName.REDUCE:
         return ShardConditions(anywhere, root, root, reduces=True, copies=False)
     return ShardConditions(anywhere, anywhere, anywhere, reduces=True, copies=True)
+
+
+def _conditions_of_members(collective: Collective, ranks: int, anywhere: NDArray[np.int32]) -> ShardConditions:
+    members = np.zeros((ranks, len(anywhere)), dtype=np.bool_)
+    for shard, (_source, *targets) in enumerate(collective.members or ()):
+        members[targets, shard] = True
+    sources = np.array([of_shard[0] for of_shard in collective.members or ()], dtype=np.int32)
+    if collective.reduces:
+        return ShardConditions(anywhere, sources, sources, reduces=True, copies=False, members=members)
+    return ShardConditions(sources, anywhere, anywhere, reduces=False, copies=True, members=members)
 
 
 def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
@@ -98,6 +113,11 @@ def _size_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
     if not collective.name.is_uneven or len(sizes) != schedule.shard_count or not 0 <= min(sizes) <= max(sizes) <= most:
         message = f"{collective} must have a size of 0 to {most} chunks for each of {schedule.shard_count} shards"
         yield ScheduleViolation("sizes", message)
+        return
+    ranks = schedule.topology.compute_count
+    strange = next((rank for group in collective.members or () for rank in group if not 0 <= rank < ranks), None)
+    if strange is not None:
+        yield ScheduleViolation("members", f"a shard has the rank {strange}; the network has 0 to {ranks - 1}")
         return
     transfers = schedule.transfers
     beyond = np.flatnonzero(transfers.hi > np.array(sizes, dtype=np.int64)[transfers.shard])

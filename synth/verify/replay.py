@@ -40,13 +40,17 @@ class ActorTables(NamedTuple):
     copies: Matrix[np.int32]
 
 
-def first_missing(arrival: Matrix[np.uint16], size: Numbers, ends: Ranks) -> tuple[int, int, int]:
+def first_missing(
+    arrival: Matrix[np.uint16], size: Numbers, ends: Ranks, members: Matrix[np.bool_] | None = None
+) -> tuple[int, int, int]:
     """Return (missing chunks, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1).
 
-    size: chunks per cell of the window; empty where all are one
+    size:    chunks per cell of the window; empty where all are one
+    members: bool[ranks, cells], the ranks where it must arrive, in place of all
     """
     missing = arrival == NEVER
     if missing.any():
+        missing &= members if members is not None else True
         missing &= (ends < 0) | (ends == np.arange(len(arrival))[:, np.newaxis])
     ranks, cells = np.nonzero(missing)
     if not len(cells):

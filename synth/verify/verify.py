@@ -209,12 +209,18 @@ class _Replay:
             tables.handed_on[:ranks, nowhere] = 1
             tables.handed_on[sum_ends[nowhere], np.flatnonzero(nowhere)] = 0
         faults: list[ScheduleViolation] = []
+        members = None
+        if conditions.members is not None:
+            members = np.repeat(conditions.members[:, first:last], counts, axis=1)
+            members[:, nowhere] = True
         repeated = 0
         for start, rows in self._blocks():
             again, fault, row = native.record_rows(rows, first, last, offsets, ranks, tables)
             repeated += again
             faults += _row_fault(fault, start + row)
         self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
+        if conditions.reduces and members is not None and not faults:
+            faults = self._without_contribution(members, tables, begin)
         if conditions.reduces and not faults:
             faults = self._cell_fault(
                 native.settle_actors(sum_ends, size, ranks, self.actors.can_add, self.sums, tables), begin
@@ -227,12 +233,30 @@ class _Replay:
         if faults:
             return faults
         ends[nowhere] = ranks  # no rank
-        missing, rank, cell = first_missing(tables.arrival[:ranks], size, ends)
+        gets = None if conditions.reduces else members
+        missing, rank, cell = first_missing(tables.arrival[:ranks], size, ends, gets)
         if missing:
             text = cell_text(self.cells, begin, rank, cell, f"is missing ({missing} in all)")
             return [ScheduleViolation("not-delivered", text)]
         if self.schedule.is_in_network and self.schedule.topology.links.latencies_s != (Fraction(0),):
             self._add_latencies(first, last, end - begin)
+        return []
+
+    def _without_contribution(
+        self, members: NDArray[np.bool_], tables: ActorTables, begin: int
+    ) -> list[ScheduleViolation]:
+        """Note that ranks with nothing to add are done, unless they pass sums on; return a fault if one sends nothing.
+
+        The target of the sum starts with nothing, and keeps what it gets.
+        """
+        ranks = self.actors.ranks
+        handed_on, fed = tables.handed_on[:ranks], tables.fed[:ranks]
+        hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
+        if len(hollow):
+            rank, cell = hollow[0].tolist()
+            text = cell_text(self.cells, begin, rank, cell, "is sent by a rank that has nothing of it")
+            return [ScheduleViolation("reduced-into-nothing", text)]
+        handed_on[~members & (handed_on == 0) & (fed == 0)] = 1
         return []
 
     def _chunks_again(self, first: int, last: int, size: NDArray[np.int64], tables: ActorTables) -> int:

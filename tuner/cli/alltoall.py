@@ -18,10 +18,11 @@ from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoa
 from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.methods.traffic.baselines import BASELINES, LIBRARY, baseline_times
-from chorale.synth.methods.traffic.certificate import check_traffic_certificate
+from chorale.synth.methods.traffic.certificate import check_copies_certificate, check_traffic_certificate
+from chorale.synth.methods.traffic.copies import DispatchPlan, TokenRouting, plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
 from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
-from chorale.synth.methods.traffic.planner import plan_traffic, replan
+from chorale.synth.methods.traffic.planner import plan_amounts, plan_traffic, replan
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -30,7 +31,7 @@ from chorale.tuner.cli.options import ScheduleOutput, Spec
 from chorale.tuner.cli.output import people, status_line, warn
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.files.traffic_files import load_traffic
+from chorale.tuner.files.traffic_files import load_routing, load_traffic
 from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table, peak_memory_bytes
 
@@ -195,6 +196,16 @@ def alltoall(
         list[str] | None,
         typer.Option("--next", metavar="FILE|zipf:S", help="Then plan again for this traffic; may be repeated."),
     ] = None,
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Experts of each token: a token with several on one node crosses to it once."
+        ),
+    ] = None,
+    experts: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of experts of --routing, in equal blocks on ranks; default: the highest + 1."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Orders the experts of a skew; that of --next counts on.")] = 0,
     transposed: Annotated[
         bool, typer.Option("--combine", help="Plan the way back of the traffic, as after a dispatch to experts.")
@@ -205,6 +216,7 @@ def alltoall(
     The lower bound is reached by flows that were found, the upper one is proven by prices of links; both are exact.
 
     With --traffic, plan an all-to-all of given sizes instead, verify its schedule, and compare it with direct sending.
+    With --routing, plan the dispatch of tokens to their experts and the combine, in which sums go back.
 
     Example: chorale alltoall torus:4x4 -o alltoall.parquet
 
@@ -212,19 +224,26 @@ def alltoall(
     """
     if output is not None:
         require_schedule_suffix(output)
-    elif chunks is not None and traffic is None:
+    elif chunks is not None and traffic is None and routing is None:
         raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
     rate_method, allowed = parse_method(method), parse_rational(gap, "--gap")
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-        if output is not None and traffic is None:
+        if output is not None and traffic is None and routing is None:
             require_schedule_size(topology, chunks)
+    if routing is not None:
+        if traffic is not None or following or chunks is not None:
+            raise InvalidInput("--routing states all amounts", "other amounts", "leave --traffic, --next, --chunks out")
+        return _routing_result(
+            topology, load_routing(routing, topology.compute_count, experts), transposed, output, stages
+        )
     if traffic is not None:
         request = _TrafficRequest([traffic, *(following or ())], seed, transposed, chunks, allowed, rate_method, output)
         return _traffic_result(topology, request, stages)
     if following or transposed:
-        raise InvalidInput("--next and --combine are for given traffic", "no --traffic", "add --traffic zipf:1.2")
+        rule = "--next and --combine are for given traffic"
+        raise InvalidInput(rule, "no --traffic or --routing", "add --traffic zipf:1.2")
     with status_line(f"all-to-all on {spec}") as show, stages.stage("rate"):
         rate = alltoall_rate(topology, allowed, rate_method, lambda lower, upper: show(_bounds_text(lower, upper)))
     if rate.gap > allowed:
@@ -367,3 +386,62 @@ def _traffic_result(topology: Topology, request: _TrafficRequest, stages: Stopwa
     seconds = stages.report(outside_total=("topology", "verification", "writing", "comparison"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     return Result(document, traffic_table(document, topology.bandwidth_unit))
+
+
+def _routing_result(
+    topology: Topology, routing: TokenRouting, combine: bool, output: str | None, stages: Stopwatch
+) -> Result:
+    """Plan dispatch and combine of `routing`, verify both, and compare them with sending every copy."""
+    with stages.stage("plan"):
+        plan = plan_dispatch(topology, routing)
+    with stages.stage("verification"):
+        ways = [verify(plan.schedule(way)) for way in (False, True)]
+        for verified in ways:
+            check_copies_certificate(verified.schedule.expand())
+    chosen = ways[combine]
+    if output is not None:
+        with stages.stage("writing"):
+            save_schedule(chosen, output)
+    with stages.stage("comparison"):
+        plain = plan_amounts(topology, routing.without_copies()).time
+    schedule = chosen.schedule
+    document = {
+        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
+        **assumption_facts(topology),
+        "traffic": {"name": routing.name, "groups": len(routing.source), "total": int(routing.amount.sum())},
+        "time": rational_text(plan.time),
+        "time_lower": rational_text(plan.bound.time),
+        "gap": rational_text(plan.gap),
+        "method": plan.method,
+        "combine": {"time": rational_text(plan.combine_time)},
+        "compared": {"no_copies": {"time": float(plain), "ratio": float(plain / plan.time)}},
+        "schedule": {
+            "collective": schedule.collective.name.value,
+            "transfers": schedule.transfer_count,
+            "hops": schedule.steps,
+            "id": schedule.id,
+            "verified": True,
+            "output": output,
+        },
+    }
+    seconds = stages.report(outside_total=("topology", "verification", "writing", "comparison"))
+    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
+    return Result(document, _routing_table(document, plan, topology.bandwidth_unit))
+
+
+def _routing_table(document: dict[str, Any], plan: DispatchPlan, unit: str) -> Table:
+    table = facts_table(f"{plan.routing.name} on {plan.topology.spec}")
+    table.add_row("tokens", f"{document['traffic']['total']} in all, {document['traffic']['groups']} groups of one way")
+    table.add_row("least time", f"{_number(document['time_lower'])} per {unit}, proven by a cut")
+    behind = "exactly the least" if plan.gap == 0 else f"{float(plan.gap):.3%} more"
+    table.add_row("dispatch", f"{_number(document['time'])}, {behind} ({plan.method})")
+    table.add_row("combine", f"{_number(document['combine']['time'])}, sums on the way back")
+    ratio = document["compared"]["no_copies"]["ratio"]
+    table.add_row("without copies", f"{ratio:.2f} x the time: every expert gets the token from its source")
+    schedule = document["schedule"]
+    hops = f"{schedule['transfers']} transfers, up to {schedule['hops']} after one another, both ways verified"
+    table.add_row("schedule", hops)
+    if schedule["output"] is not None:
+        table.add_row("written to", f"{schedule['output']} ({schedule['collective']})")
+    table.add_row("seconds", f"{document['seconds']:.3f}")
+    return table

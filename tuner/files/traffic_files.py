@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.job.files import read_file
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.traffic.copies import TokenRouting, route_tokens
 from chorale.synth.methods.traffic.matrix import (
     MAX_AMOUNT,
     TrafficMatrix,
@@ -43,6 +45,54 @@ def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatr
     matrix = traffic_matrix(text, _rows(text))
     require_ranks(matrix, ranks, spec)
     return matrix
+
+
+def load_routing(path: str, ranks: int, expert_count: int | None = None) -> TokenRouting:
+    """Return the routing of tokens in a file: a row of experts for each token, as text, JSON or .npy.
+
+    Tokens are in equal blocks on the ranks, and so are experts, unless a JSON object says otherwise: `experts` (rows),
+    `ranks` (of each token), `placement` (the rank of each expert, or a list of ranks with a replica) and
+    `token_bytes`. An expert of -1 is none.
+
+    expert_count: of all experts, without a placement; by default the highest number + 1
+
+    Raises InvalidInput for any other file.
+    """
+    content = read_file(path, MAX_BYTES)
+    try:
+        given = _routing_members(path, content)
+        experts = _integers(given["experts"])
+        tokens, placed = len(experts), expert_count or int(experts.max(initial=0)) + 1
+        sources = _integers([given.get("ranks", np.arange(tokens) * ranks // tokens)])[0]
+        placement = given.get("placement", np.arange(placed) * ranks // placed)
+        hosts = _integers([row if isinstance(row, list) else [row] for row in placement])
+        token_bytes = int(given.get("token_bytes", 1))
+    except (ValueError, TypeError, KeyError, RecursionError, EOFError, OverflowError) as error:
+        rule = f"{path} must hold a row of experts for each token, as text, JSON or .npy"
+        reason = "no `experts`" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise InvalidInput(rule, reason, "write the numbers of a token's experts in each row") from None
+    return route_tokens(path, ranks, experts, sources, hosts, token_bytes)
+
+
+def _routing_members(path: str, content: bytes) -> dict[str, Any]:
+    if Path(path).suffix.lower() == ".npy":
+        return {"experts": np.load(io.BytesIO(content), allow_pickle=False)}
+    text = content.decode("utf-8-sig")
+    if text.lstrip()[:1] not in ("{", "["):
+        return {"experts": _text_rows(text)}
+    require_small_json(text, "a routing file")
+    document = json.loads(text)
+    return document if isinstance(document, dict) else {"experts": document}
+
+
+def _integers(rows: Any) -> NDArray[np.int64]:
+    """Return rows of whole numbers as one table; shorter rows end with -1. Raises ValueError for anything else."""
+    if not isinstance(rows, np.ndarray):
+        width = max((len(row) for row in rows), default=0)
+        rows = np.array([[*map(int, row)] + [-1] * (width - len(row)) for row in rows])
+    if rows.ndim != 2 or not rows.size or rows.dtype.kind not in "iu":
+        raise ValueError(f"{rows.dtype.name} of shape {rows.shape}")
+    return np.asarray(rows, dtype=np.int64)
 
 
 def load_sizes(text: str, ranks: int, spec: str, seed: int = 0) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from chorale.synth.bounds.certificate import shortest_distances
 from chorale.synth.errors import CheckFailed
+from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 
 _RULE = "the certificate of planned traffic must hold"
@@ -50,3 +51,31 @@ def _paid(topology: Topology, prices: Sequence[int], source: int, amounts: Seque
     """Return what the amounts of `source` pay along the cheapest paths."""
     distance = shortest_distances(topology, prices, source)
     return sum(amount * distance[target] for target, amount in enumerate(amounts) if target != source and amount)
+
+
+def check_copies_certificate(schedule: Schedule) -> Fraction:
+    """Return the proven lower bound on the time of a dispatch or combine, in chunks / bandwidth, or raise CheckFailed.
+
+    The certificate names nodes. Each chunk that starts among them and must end outside crosses one of the links that
+    lead out, however often it is copied or added up later. Exact. O(links + members).
+    """
+    certificate, collective = schedule.certificate, schedule.collective
+    names, nodes = certificate.get("inside"), schedule.topology.node_count
+    if certificate.get("kind") != "copies-cut" or collective.members is None or collective.sizes is None:
+        raise CheckFailed(_RULE, str(certificate.get("kind")), _WAY_OUT)
+    if not isinstance(names, list) or not all(type(node) is int and 0 <= node < nodes for node in names):
+        raise CheckFailed(_RULE, "a cut of nodes that the network does not have", _WAY_OUT)
+    inside = set(names)
+    links = (link for link in schedule.topology.links if link.src in inside and link.dst not in inside)
+    width = sum((link.bandwidth for link in links), Fraction(0))
+    moved = 0
+    for size, (source, *others) in zip(collective.sizes, collective.members, strict=True):
+        crosses = any((one in inside) != (source in inside) for one in others)
+        moved += size if crosses and (source in inside) != collective.reduces else 0
+    try:
+        stated = Fraction(certificate.get("time_lower", ""))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise CheckFailed(_RULE, "a time_lower that is no rational number", _WAY_OUT) from error
+    if width <= 0 or moved / width < stated:
+        raise CheckFailed(_RULE, f"a cut that does not prove {stated}", _WAY_OUT)
+    return stated

@@ -125,6 +125,11 @@ def _pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
     return Pieces(*columns, sent[away])
 
 
+def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction) -> Pieces:
+    """Return `sent` in pieces over NICs that are balanced for a time of `least`, with ranks' own NICs first."""
+    return _balanced(fabric, sent, least)[1]
+
+
 def _balanced(fabric: RailFabric, sent: Amounts, least: Fraction) -> tuple[Fraction, Pieces]:
     """Return the best of a few splits, each with other levels of the NICs of ranks whose lanes were too busy."""
     far = np.where(fabric.box[:, None] != fabric.box, sent, 0)

@@ -109,3 +109,38 @@ def test_it_is_designed_and_lowered_without_another_option(capsys: pytest.Captur
     assert "`chorale alltoall ring:4` proves" in chorale(capsys, "bound", "ring:4", "--collective", "alltoall").stdout
     refused = chorale(capsys, "synth", "torus:32x32", "--collective", "alltoall")
     assert "must have at most 512 ranks" in refused.stderr
+
+
+def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
+    routing = tmp_path / "routing.json"
+    routing.write_text(
+        json.dumps({"experts": [[8, 9, 10], [0, 11]] * 8, "placement": list(range(16)), "token_bytes": 64})
+    )
+    output = tmp_path / "combine.parquet"
+    arguments = "alltoall", "h100:2", "--routing", routing
+    document = chorale(capsys, *arguments, "--combine", "-o", output, "--json").document
+    assert document["method"] == "two level"
+    assert Fraction(document["time"]) >= Fraction(document["time_lower"])
+    assert document["compared"]["no_copies"]["ratio"] > 1.5
+    assert document["schedule"]["collective"] == "combine"
+    assert chorale(capsys, "verify", output).code == 0
+    assert "sums on the way back" in chorale(capsys, *arguments, "-q").stdout
+    refused = chorale(capsys, "lower", output, "-o", tmp_path / "combine.xml")
+    assert (refused.code, "no copies and sums of tokens yet" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0 1\n2 x\n", "invalid literal"),
+        ("[[0], [1]]", "some token must go to another rank"),
+        ('{"tokens": []}', "no `experts`"),
+        ("", "of shape"),
+        ('{"experts": [[0, 1]], "placement": [0, 99]}', "the rank of an expert must be -1 to 15; got 99"),
+    ],
+)
+def test_what_is_no_routing(capsys, tmp_path, text, message):
+    path = tmp_path / "routing.txt"
+    path.write_text(text)
+    done = chorale(capsys, "alltoall", "h100:2", "--routing", path)
+    assert (done.code, message in done.stderr) == (2, True)

@@ -1,0 +1,441 @@
+"""Tokens that several ranks get, as in mixtures of experts: copied where they arrive, and summed up on the way back.
+
+On boxes with rails a token crosses to another box once and is copied there; NICs are balanced as in
+`chorale.synth.methods.traffic.two_level`. On other networks tokens follow trees of shortest paths, and ranks copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import CollectiveName, uneven_collective
+from chorale.synth.distinct import distinct
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.alltoall.commodities import commodities_of
+from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
+from chorale.synth.methods.traffic.matrix import MAX_AMOUNT, TrafficMatrix, traffic_matrix
+from chorale.synth.methods.traffic.planner import plan_amounts
+from chorale.synth.methods.traffic.rails import ShortestPaths
+from chorale.synth.methods.traffic.two_level import split_amounts
+from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.topology.boxes import boxes_of
+from chorale.synth.topology.topology import Topology
+
+Numbers = NDArray[np.int64]
+
+MAX_SHARDS = 2**18
+_TOKEN_PARTS = 16
+_CLOSE = Fraction(1, 100)
+MAX_TOKENS = 2**20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRouting:
+    """Shard i: `amount[i]` from rank `source[i]` to each rank of `targets[offsets[i]:offsets[i + 1]]`, ascending.
+
+    source, targets: int64, ranks; a source may be one of its targets: that copy crosses no link
+    amount:          int64, bytes or any other unit
+    """
+
+    name: str
+    ranks: int
+    source: Numbers
+    offsets: Numbers
+    targets: Numbers
+    amount: Numbers
+
+    @property
+    def shard(self) -> Numbers:
+        """Return the shard of each entry of `targets`."""
+        return np.repeat(np.arange(len(self.source)), np.diff(self.offsets))
+
+    def members(self) -> list[list[int]]:
+        """Return the source and then the targets of each shard."""
+        parts = np.split(self.targets, self.offsets[1:-1])
+        return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
+
+    def without_copies(self) -> TrafficMatrix:
+        """Return the amounts of all pairs if each target gets the token from its source, as all-to-all sends it."""
+        amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
+        np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
+        return traffic_matrix(self.name, amounts)
+
+
+def route_tokens(
+    name: str, ranks: int, experts: NDArray[np.integer], sources: Numbers, placement: Numbers, token_bytes: int
+) -> TokenRouting:
+    """Return the routing of tokens; those with the same source and targets are one shard. O(tokens * ranks / 64).
+
+    experts:   int[tokens, k], the experts of each token; -1 for none
+    sources:   the rank that has each token
+    placement: int[experts, replicas], the ranks of each expert, -1 for none: a token goes to the replica at its own
+               rank, or else to one where it goes anyway, or to each in turn
+
+    Raises InvalidInput for ranks and experts that there are not, and if no token leaves its rank.
+    """
+    _require_between("the expert of a token", experts, -1, len(placement) - 1)
+    _require_between("the rank of a token", sources, 0, ranks - 1)
+    _require_between("the rank of an expert", placement, -1, ranks - 1)
+    if (placement < 0).all(axis=1).any():
+        raise InvalidInput("each expert must be on a rank", "an expert on none", "give its rank in the placement")
+    if not 1 <= len(experts) <= MAX_TOKENS or len(sources) != len(experts):
+        rule = f"a routing must have 1 to {MAX_TOKENS} tokens, each with its rank"
+        raise InvalidInput(rule, f"{len(experts)} tokens and {len(sources)} ranks", "route fewer tokens at a time")
+    if not 1 <= token_bytes <= MAX_AMOUNT // len(experts):
+        raise InvalidInput("the bytes of all tokens must be 1 to 2^40", token_bytes, "use a larger unit")
+    goes = np.zeros((len(experts), ranks), dtype=np.bool_)
+    for column in experts.T:
+        used = np.flatnonzero(column >= 0)
+        goes[used, _nearest(placement[column[used]], sources[used], goes[used])] = True
+    goes[np.arange(len(goes)), sources] &= goes.sum(axis=1) > 1  # a token that stays needs no link
+    key = np.column_stack([sources.astype(">u4").view(np.uint8).reshape(-1, 4), np.packbits(goes, axis=1)])
+    away = np.flatnonzero(goes.any(axis=1))
+    if not len(away):
+        raise InvalidInput(
+            "some token must go to another rank", f"none of {len(goes)} in {name}", "check the placement"
+        )
+    _, first, count = np.unique(key[away], axis=0, return_index=True, return_counts=True)
+    chosen = away[first]
+    offsets = np.concatenate([[0], np.cumsum(goes[chosen].sum(axis=1))])
+    return TokenRouting(name, ranks, sources[chosen], offsets, np.nonzero(goes[chosen])[1], count * token_bytes)
+
+
+def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: int) -> None:
+    wrong = numbers[(numbers < least) | (numbers > most)]
+    if len(wrong):
+        raise InvalidInput(f"{what} must be {least} to {most}", int(wrong[0]), "check the routing and the placement")
+
+
+def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
+    """Return of each row of `hosts` the source itself, or a rank that gets the token anyway, else one by turns."""
+    row = np.arange(len(hosts))
+    some = (hosts >= 0).sum(axis=1)
+    score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))
+    turn = (np.arange(hosts.shape[1]) - row[:, None]) % np.maximum(some, 1)[:, None]
+    return np.asarray(hosts[row, np.lexsort((turn, score), axis=1)[:, 0]])
+
+
+class Edges(NamedTuple):
+    """Row i: chunks `lo` to `hi - 1` of `shard` go from rank `sender` to `receiver`, `depth` edges after the source."""
+
+    shard: Numbers
+    lo: Numbers
+    hi: Numbers
+    sender: Numbers
+    receiver: Numbers
+    depth: Numbers
+
+
+PathOf = Callable[[int, int], tuple[int, ...]]
+
+
+class CutBound(NamedTuple):
+    """time: no plan is faster, in amount / bandwidth;  inside: the nodes of the cut that proves it."""
+
+    time: Fraction
+    inside: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DispatchPlan:
+    """Trees along which tokens spread: every rank gets each chunk of a token at most once.
+
+    edges: in parts of an amount, `parts` to a unit;  routes: paths of links;  pair: the route of each edge
+    time:  the busiest link needs it, in amount / bandwidth;  method: `two level`, `shortest paths` or `no copies`
+    """
+
+    topology: Topology
+    routing: TokenRouting
+    edges: Edges
+    routes: Routes
+    pair: Numbers
+    bound: CutBound
+    method: str
+    parts: int = 1
+    time: Fraction = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time", self._time(self.routes))
+
+    @property
+    def gap(self) -> Fraction:
+        """Time above the bound, relative to the bound: 0 is optimal."""
+        return self.time / self.bound.time - 1
+
+    @property
+    def combine_time(self) -> Fraction:
+        """Return the time of the way back, over the reverse of every link."""
+        return self._time(reverse_routes(self.topology, self.routes))
+
+    def _time(self, routes: Routes) -> Fraction:
+        amounts = np.zeros(len(routes), dtype=np.int64)
+        np.add.at(amounts, self.pair, self.edges.hi - self.edges.lo)
+        loads = np.zeros(len(self.topology.links), dtype=np.int64)
+        np.add.at(loads, routes.link_ids, np.repeat(amounts, np.diff(routes.offsets)))
+        return self.topology.links.longest_time(loads) / self.parts
+
+    def schedule(self, combine: bool = False) -> Schedule:
+        """Return the schedule of the dispatch or of the combine, which runs the dispatch backwards. Not verified.
+
+        Raises InvalidInput for more than `MAX_SHARDS` shards, and for a combine without reverse links.
+        """
+        routing = self.routing
+        if len(routing.source) > MAX_SHARDS:
+            rule = f"a schedule must have at most {MAX_SHARDS} groups of tokens with the same ranks"
+            raise InvalidInput(rule, len(routing.source), "route fewer tokens at a time")
+        amount = routing.amount * self.parts
+        chunk = int(np.gcd.reduce(np.concatenate([amount, self.edges.lo, self.edges.hi])))
+        sizes = amount // chunk
+        if int(sizes.max()) > MAX_CHUNKS:
+            raise InvalidInput(f"a shard must have at most {MAX_CHUNKS} chunks", int(sizes.max()), "use a larger unit")
+        name = CollectiveName.COMBINE if combine else CollectiveName.DISPATCH
+        collective = uneven_collective(name, sizes.tolist(), routing.members())
+        steps, most = int(self.edges.depth.max()) + 1, int(sizes.max())
+        routes = reverse_routes(self.topology, self.routes) if combine else self.routes
+        bounds = ColumnBounds(steps, len(routes), len(sizes), most)
+        depth = steps - 1 - self.edges.depth if combine else self.edges.depth
+        adds = np.full(len(depth), combine, dtype=np.uint8)
+        columns = depth, self.pair, self.edges.shard, self.edges.lo // chunk, self.edges.hi // chunk, adds
+        order = np.lexsort((self.edges.lo, self.edges.shard, depth))
+        transfers = bounds.pack([column[order] for column in columns])
+        parameters: dict[str, Parameter] = {"solver": self.method, "traffic": routing.name}
+        certificate = self.certificate(Fraction(chunk, self.parts), combine)
+        return Schedule(
+            self.topology, collective, "pipelined", steps, most, transfers, routes, "alltoall", parameters, certificate
+        )
+
+    def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
+        """Return the claim that no plan needs less time than the bound, in units of `chunk` amounts."""
+        nodes = np.zeros(self.topology.node_count, dtype=np.bool_)
+        nodes[list(self.bound.inside)] = True
+        time = self.bound.time / chunk
+        if combine:
+            time *= _width(self.topology, nodes) / _width(self.topology, ~nodes)
+            nodes = ~nodes
+        return {"kind": "copies-cut", "inside": np.flatnonzero(nodes).tolist(), "time_lower": str(time)}
+
+
+def reverse_routes(topology: Topology, routes: Routes) -> Routes:
+    """Return each route backwards, over the reverse of each link. Raises InvalidInput if one has no reverse."""
+    links, index = topology.links, topology.links.parallel_index().tolist()
+    ends = list(zip(links.src.tolist(), links.dst.tolist(), index, strict=True))
+    number = {key: link for link, key in enumerate(ends)}
+    back = np.array([number.get((dst, src, nth), -1) for src, dst, nth in ends], dtype=np.int64)
+    offsets = routes.offsets
+    mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
+    reverse = back[routes.link_ids[mirror]]
+    if len(reverse) and int(reverse.min()) < 0:
+        rule = "sums go back over the reverse of each link"
+        raise InvalidInput(rule, f"{topology.spec} has links without a reverse", "plan the dispatch alone")
+    return Routes(offsets, reverse.astype(np.int32))
+
+
+def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
+    """Return a plan of `routing` on `topology`, and a bound by cuts around ranks and boxes. Deterministic."""
+    if routing.ranks != topology.compute_count:
+        rule = f"a routing must be for the {topology.compute_count} ranks of {topology.spec}"
+        raise InvalidInput(rule, f"{routing.ranks} ranks in {routing.name}", "choose a routing or a network that fits")
+    bound, fabric = _bound_by_cuts(topology, routing), rail_fabric(topology)
+    plans = [_uncopied(topology, routing, bound)]
+    if fabric is None:
+        edges, path = _along_shortest_paths(topology, routing)
+        plans.append(_plan(topology, routing, edges, path, bound, "shortest paths"))
+        return min(plans, key=lambda plan: plan.time)
+    unit = int(np.gcd.reduce(routing.amount))
+    for parts in (1, _TOKEN_PARTS):
+        edges = _over_rails(fabric, replace(routing, amount=routing.amount // unit * parts), bound.time / unit * parts)
+        edges = edges._replace(lo=edges.lo * unit, hi=edges.hi * unit)
+        plans.append(_plan(topology, routing, edges, partial(_rail_path, fabric), bound, "two level", parts))
+        if plans[-1].gap < _CLOSE:  # tokens are cut only if there are few
+            break
+    return min(plans, key=lambda plan: plan.time)
+
+
+def _plan(
+    topology: Topology,
+    routing: TokenRouting,
+    edges: Edges,
+    path: PathOf,
+    bound: CutBound,
+    method: str,
+    parts: int = 1,
+) -> DispatchPlan:
+    key = edges.sender * routing.ranks + edges.receiver
+    pairs = distinct(key)
+    routes = Routes.of_paths(path(*divmod(pair, routing.ranks)) for pair in pairs.tolist())
+    return DispatchPlan(topology, routing, edges, routes, np.searchsorted(pairs, key), bound, method, parts)
+
+
+def _uncopied(topology: Topology, routing: TokenRouting, bound: CutBound) -> DispatchPlan:
+    """Return the plan in which the source sends each target its own copy, as an all-to-all of given sizes does."""
+    plan = plan_amounts(topology, routing.without_copies())
+    paths, shard, source = plan.paths(), routing.shard, routing.source
+    chunk, parts = plan.chunks.chunk.numerator, plan.chunks.chunk.denominator
+    away = np.flatnonzero(routing.targets != source[shard])
+    key, amount = source[shard[away]] * routing.ranks + routing.targets[away], routing.amount[shard[away]] * parts
+    order = np.lexsort((paths.lo, paths.target, paths.source))
+    of_paths = paths.source[order] * routing.ranks + paths.target[order]
+    of_away, piece, lo, hi = _matched(key, amount, of_paths, paths.amount[order] * chunk)
+    entry, zero = away[of_away], np.zeros(len(lo), dtype=np.int64)
+    edges = Edges(shard[entry], lo, hi, source[shard[entry]], routing.targets[entry], zero)
+    routes = Routes(paths.offsets.astype(np.int64), paths.links.astype(np.int32))
+    return DispatchPlan(topology, routing, edges, routes, order[piece], bound, "no copies", parts)
+
+
+def _rail_path(fabric: RailFabric, sender: int, receiver: int) -> tuple[int, ...]:
+    if fabric.box[sender] == fabric.box[receiver]:
+        return fabric.lane(sender, receiver)
+    return (*fabric.nic_links[0][sender], *fabric.nic_links[1][receiver])
+
+
+def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> Edges:
+    """Return the edges: to relays in the box of the source, over NICs to other boxes, and to the targets there."""
+    box, ranks = fabric.box.astype(np.int64), routing.ranks
+    shard, source, targets = routing.shard, routing.source, routing.targets
+    near = (box[targets] == box[source[shard]]) & (targets != source[shard])
+    star = _edges(shard[near], routing.amount, source[shard[near]], targets[near])
+    far = np.flatnonzero(box[targets] != box[source[shard]])
+    if not len(far):
+        return star
+    # One crossing for each shard and box; its representative is one of its targets there, by turns.
+    order = far[np.lexsort((targets[far], box[targets[far]], shard[far]))]
+    first = np.flatnonzero(np.diff(shard[order] * len(fabric.members) + box[targets[order]], prepend=-1))
+    count = np.diff(np.append(first, len(order)))
+    agent = targets[order[first + np.arange(len(first)) % count]]
+    row = shard[order[first]]
+    amounts = np.zeros((ranks, ranks), dtype=np.int64)
+    np.add.at(amounts, (source[row], agent), routing.amount[row])
+    pieces = split_amounts(fabric, amounts, least)
+    of_pieces = pieces.source.astype(np.int64) * ranks + pieces.target
+    crossing, piece, lo, hi = _matched(source[row] * ranks + agent, routing.amount[row], of_pieces, pieces.amount)
+    sender, receiver = pieces.sender[piece].astype(np.int64), pieces.receiver[piece].astype(np.int64)
+    via = sender != source[row[crossing]]
+    relayed = _to_relays(row[crossing[via]], lo[via], hi[via], sender[via], star, routing)
+    across = Edges(row[crossing], lo, hi, sender, receiver, via.astype(np.int64))
+    copies = np.repeat(np.arange(len(crossing)), count[crossing])
+    place = np.arange(len(copies)) - np.repeat(np.cumsum(count[crossing]) - count[crossing], count[crossing])
+    target = targets[order[first[crossing[copies]] + place]]
+    there = target != receiver[copies]
+    copies, target = copies[there], target[there]
+    shards, begins, ends = (column[copies] for column in (across.shard, lo, hi))
+    spread = Edges(shards, begins, ends, receiver[copies], target, across.depth[copies] + 1)
+    return Edges(*(np.concatenate(columns) for columns in zip(star, relayed, across, spread, strict=True)))
+
+
+def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) -> Edges:
+    zero = np.zeros(len(shard), dtype=np.int64)
+    return Edges(shard, zero, amount[shard], sender, receiver, zero)
+
+
+def _matched(
+    key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
+) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Cut crossings and pieces at each other's ends; both have the same amount for each key, a pair of ranks.
+
+    Returns the crossing and the piece of each part, and the interval of the crossing that it is.
+    """
+    by_key = np.argsort(key, kind="stable")
+    of_piece = np.argsort(piece_key, kind="stable")
+    ends, piece_ends = np.cumsum(amount[by_key]), np.cumsum(piece_amount[of_piece])
+    end = distinct(np.concatenate([ends, piece_ends]))
+    begin = np.concatenate([[0], end[:-1]])
+    crossing = np.searchsorted(ends, begin, side="right")
+    piece = of_piece[np.searchsorted(piece_ends, begin, side="right")]
+    start = ends[crossing] - amount[by_key[crossing]]
+    return by_key[crossing], piece, begin - start, end - start
+
+
+def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
+    """Return what sources send to relays that do not get it anyway: once, even if it goes on to several boxes."""
+    key = row * routing.ranks + relay
+    anew = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
+    order = anew[np.lexsort((lo[anew], key[anew]))]
+    if not len(order):
+        return Edges(*(order for _ in Edges._fields))
+    key, lo, hi = key[order], lo[order], hi[order]
+    begin = np.cumsum(np.diff(key, prepend=key[0]) != 0) * (int(routing.amount.max()) + 1)  # keys lie apart
+    reached = np.maximum.accumulate(begin + hi)
+    first = np.flatnonzero(np.append(True, begin[1:] + lo[1:] > reached[:-1]))
+    last = np.append(first[1:], len(key)) - 1
+    shard, receiver = np.divmod(key[first], routing.ranks)
+    depth = np.zeros(len(first), dtype=np.int64)
+    return Edges(shard, lo[first], reached[last] - begin[last], routing.source[shard], receiver, depth)
+
+
+def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Edges, PathOf]:
+    """Return trees of shortest paths; a rank on the way of others copies. O(ranks^2 + shards * ranks)."""
+    problem = commodities_of(topology, symmetric=False)
+    paths, ranks = ShortestPaths(problem), routing.ranks
+    route: dict[tuple[int, int], tuple[int, ...]] = {}
+    parts: list[Edges] = []
+    for source in distinct(routing.source).tolist():
+        shards = np.flatnonzero(routing.source == source)
+        needs = np.zeros((len(shards), ranks), dtype=np.bool_)
+        of_source = np.flatnonzero(np.isin(routing.shard, shards))
+        needs[np.searchsorted(shards, routing.shard[of_source]), routing.targets[of_source]] = True
+        depth = np.zeros(ranks, dtype=np.int64)
+        parent = np.full(ranks, -1, dtype=np.int64)
+        order = np.argsort(paths.hops[source, :ranks], kind="stable").tolist()
+        for rank in order[1:]:
+            node, links = rank, []
+            while node == rank or node >= ranks:
+                links.append(int(problem.link_ids[paths.parents[source, node]]))
+                node = int(problem.src[paths.parents[source, node]])
+            parent[rank], depth[rank] = node, depth[node] + 1
+            route.setdefault((node, rank), tuple(links[::-1]))
+        for rank in order[:0:-1]:
+            needs[:, parent[rank]] |= needs[:, rank]
+        needs[:, source] = False
+        of_shard, rank_of = np.nonzero(needs)
+        shard = shards[of_shard]
+        parts.append(_edges(shard, routing.amount, parent[rank_of], rank_of)._replace(depth=depth[rank_of] - 1))
+    edges = Edges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return edges, lambda sender, receiver: route[sender, receiver]
+
+
+def _bound_by_cuts(topology: Topology, routing: TokenRouting) -> CutBound:
+    """Return the largest bound by a cut around a rank or a box, outward or inward. O(targets + ranks * nodes)."""
+    ranks, shard, box = routing.ranks, routing.shard, np.array(boxes_of(topology), dtype=np.int64)
+    best = CutBound(Fraction(0), ())
+    for group in (np.arange(ranks), box) if box.any() else (np.arange(ranks),):
+        groups = int(group.max()) + 1
+        own, there = group[routing.source], group[routing.targets]
+        leaves = np.zeros(len(own), dtype=np.bool_)
+        leaves[shard[there != own[shard]]] = True
+        entering = distinct((shard * groups + there)[there != own[shard]])
+        out, into = np.zeros(groups, dtype=np.int64), np.zeros(groups, dtype=np.int64)
+        np.add.at(out, own[leaves], routing.amount[leaves])
+        np.add.at(into, entering % groups, routing.amount[entering // groups])
+        for number in range(groups):
+            inside = _with_switches(topology, np.flatnonzero(group == number))
+            for amount, is_out in ((int(out[number]), True), (int(into[number]), False)):
+                nodes = inside if is_out else ~inside
+                width = _width(topology, nodes)
+                if amount and amount > best.time * width:
+                    best = CutBound(amount / width, tuple(np.flatnonzero(nodes).tolist()))
+    return best
+
+
+def _width(topology: Topology, nodes: NDArray[np.bool_]) -> Fraction:
+    """Return the bandwidth of all links from `nodes`, bool[nodes], to others."""
+    links = topology.links
+    crossing = links.bandwidth_class[nodes[links.src] & ~nodes[links.dst]]
+    return sum((links.bandwidths[number] for number in crossing.tolist()), Fraction(0))
+
+
+def _with_switches(topology: Topology, ranks: Numbers) -> NDArray[np.bool_]:
+    """Return bool[nodes]: `ranks`, and the switches that are linked to nothing else."""
+    inside = np.zeros(topology.node_count, dtype=np.bool_)
+    inside[ranks] = True
+    links, switches = topology.links, np.arange(topology.node_count) >= topology.compute_count
+    outside = np.zeros(topology.node_count, dtype=np.bool_)
+    outside[links.dst[~inside[links.src]]] = True
+    outside[links.src[~inside[links.dst]]] = True
+    return inside | (switches & ~outside)
