@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from chorale.inputs import Methods, Network, Shown, Sizes, in_words_of_arguments, network_of, size_list
+from chorale.design import Methods, Network, Shown, Sizes, in_words_of_arguments, network_of, size_list
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import Table
 from chorale.runners.api.units import format_size

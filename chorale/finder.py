@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, cast, get_args
 
-from chorale.design import NetworkTopology, topology
-from chorale.inputs import in_words_of_arguments
+from chorale.design import NetworkTopology, in_words_of_arguments, topology
 from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.find import find as find_topologies

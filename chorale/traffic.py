@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.design import DesignedSchedule, verify
-from chorale.inputs import Network, in_words_of_arguments, network_of
+from chorale.design import DesignedSchedule, Network, in_words_of_arguments, network_of, verify
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.copies import DispatchPlan, route_tokens
 from chorale.synth.methods.traffic.copies import plan_dispatch as _plan_dispatch

@@ -8,8 +8,16 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from chorale.experiments.framework.comparison import PublishedRow, digits_of, published, short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.experiment import (
+    Column,
+    Experiment,
+    PublishedRow,
+    Row,
+    columns,
+    digits_of,
+    published,
+    short_text,
+)
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSet

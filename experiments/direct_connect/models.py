@@ -12,10 +12,17 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from chorale.experiments.direct_connect.quantities import alltoall_interval, measure_schedule, moore_rate
+from chorale.experiments.direct_connect.tables import alltoall_interval, measure_schedule, moore_rate
 from chorale.experiments.direct_connect.testbed import times_text
-from chorale.experiments.framework.comparison import finding_row, short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, concatenate_rows
+from chorale.experiments.framework.experiment import (
+    Column,
+    Experiment,
+    Row,
+    columns,
+    concatenate_rows,
+    finding_row,
+    short_text,
+)
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor

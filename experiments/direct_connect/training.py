@@ -13,9 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from chorale.experiments.direct_connect.quantities import moore_rate
-from chorale.experiments.framework.comparison import finding_row, published
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.direct_connect.tables import moore_rate
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, finding_row, published
 from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing

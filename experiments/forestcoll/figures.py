@@ -10,8 +10,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 
-from chorale.experiments.framework.comparison import Interval, judge, short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.experiment import Column, Experiment, Interval, Row, columns, judge, short_text
 from chorale.experiments.framework.plots import Chart, Point, draw_line, panel_grid
 from chorale.experiments.framework.references import max_flows_reach, min_seconds
 from chorale.synth.bounds.lower_bound import lower_bound

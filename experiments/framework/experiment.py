@@ -1,12 +1,20 @@
-"""Experiments: questions that are answered by rows, each of which says whether it holds."""
+"""Experiments: questions that are answered by rows, each of which says whether it holds; published rows beside ours.
+
+Quantity by quantity these are equal within the printed digits or not, and why. Printed numbers are facts to compare
+with, never used as results.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
+from importlib import resources
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
 """A row of a result, as JSON has it. `holds` says whether it is as required; `reason`, which may be None, explains a
@@ -81,3 +89,198 @@ class Experiment:
     def chosen(self, quick: bool) -> Sequence[Any]:
         """Return the cases, `quick` those that take seconds."""
         return self.cases if not quick or self.quick is None else self.quick
+
+
+FILE = "direct-connect.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """A row of a table.
+
+    topology: as the paper names it; "bound" for what no network can beat
+    spec, method: our spec of that topology, and the method of its schedule; empty for a bound
+    printed: texts by quantity, with the digits that were printed
+    note: what the paper leaves open, or prints in a way that has to be explained
+    """
+
+    topology: str
+    nodes: int
+    printed: Mapping[str, str]
+    spec: str = ""
+    method: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes, {self.topology}"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the row is what no network can beat."""
+        return not self.spec
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """The rows of a table in the order of the paper, and where they stand."""
+
+    source: str
+    rows: tuple[PublishedRow, ...]
+
+
+def published(table: str) -> PublishedTable:
+    """Return table `table` of the direct-connect paper, such as "7"."""
+    document = json.loads(resources.files("chorale.experiments").joinpath("data", FILE).read_bytes())
+    content = document["tables"][table]
+    return PublishedTable(
+        f"{document['source']}, {content['where']}", tuple(PublishedRow(**row) for row in content["rows"])
+    )
+
+
+Verdict = Literal["match", "better", "worse", "impossible"]
+"""Of our number: "impossible" says that no schedule, or no flow, on that network can reach the printed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Exact bounds of a number; both are equal where it is known exactly."""
+
+    low: Fraction
+    high: Fraction
+
+    @classmethod
+    def exactly(cls, value: Fraction | int) -> Interval:
+        return cls(Fraction(value), Fraction(value))
+
+    def meets(self, other: Interval) -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+
+def digits_of(text: str) -> Interval:
+    """Return the numbers that are rounded to `text`: half a unit of its last digit each way."""
+    printed = Decimal(text)
+    exponent = printed.as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise ValueError(f"not a finite number: {text}")
+    half = Fraction(10) ** exponent / 2
+    return Interval(Fraction(printed) - half, Fraction(printed) + half)
+
+
+def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, smaller_is_better: bool = True) -> Verdict:
+    """Return how `ours` compares with the `printed` number.
+
+    limit: what no schedule on the same network can beat, if known
+    """
+    digits = digits_of(printed)
+    if ours.meets(digits):
+        return "match"
+    ahead = ours.high < digits.low if smaller_is_better else ours.low > digits.high
+    if ahead:
+        return "better"
+    beyond = limit is not None and (digits.high < limit if smaller_is_better else digits.low > limit)
+    return "impossible" if beyond else "worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Our value of the printed quantity `key`.
+
+    limit: what no schedule on the same network can beat, if known
+    proof: in words, what proves the limit
+    """
+
+    key: str
+    ours: Interval
+    limit: Fraction | int | None = None
+    proof: str = ""
+    smaller_is_better: bool = True
+
+
+def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
+    """Return the row for people and scripts; it holds unless something of ours is worse than what was printed.
+
+    A printed number that is proved impossible on that network does not count against it; the reason has the proof.
+    """
+    verdicts = {q.key: judge(row.printed[q.key], q.ours, q.limit, q.smaller_is_better) for q in quantities}
+    reasons = [_reason(row, q, verdicts[q.key]) for q in quantities if verdicts[q.key] in ("worse", "impossible")]
+    notes = [row.note] if row.note else []
+    return {
+        "nodes": row.nodes,
+        "topology": row.topology,
+        "spec": row.spec or None,
+        "method": row.method or None,
+        "printed": dict(row.printed),
+        "ours": {q.key: exact_text(q.ours) for q in quantities},
+        "verdict": verdicts,
+        "reason": "; ".join([*reasons, *notes, *remarks]) or None,
+        "holds": "worse" not in verdicts.values(),
+    }
+
+
+def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
+    """Return `compared` with T_B beside the claim that it is the least possible."""
+    optimal = factor == minimum
+    return {
+        **compared,
+        "printed": {**compared["printed"], "bandwidth_factor": "optimal"},
+        "ours": {**compared["ours"], "bandwidth_factor": str(factor)},
+        "verdict": {**compared["verdict"], "bandwidth_factor": "match" if optimal else "worse"},
+        "holds": compared["holds"] and optimal,
+    }
+
+
+def finding_row(
+    finding: str,
+    *,
+    nodes: int,
+    value: float,
+    verdict: str,
+    reason: str | None,
+    holds: bool,
+    spec: str = "",
+    **facts: Any,
+) -> Row:
+    """Return the row of what a paper says in words: our `value`, verdict and reason, and `facts` besides."""
+    claim = {"kind": "finding", "nodes": nodes, "spec": spec, "finding": finding, **facts}
+    return {**claim, "value": value, "verdict": verdict, "reason": reason, "holds": holds}
+
+
+def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
+    """Return the columns of a comparison: for each key of a quantity, its heading."""
+    return (
+        Column("nodes", lambda row: str(row["nodes"])),
+        Column("topology", lambda row: str(row["topology"])),
+        Column("spec", lambda row: row["spec"] or ""),
+        *(Column(heading, _compared_cell(key)) for key, heading in keys.items()),
+        Column("reason", lambda row: row["reason"] or ""),
+    )
+
+
+def exact_text(value: Interval) -> str | list[str]:
+    """Return an exact number as p/q, an interval as its two ends."""
+    return str(value.low) if value.low == value.high else [str(value.low), str(value.high)]
+
+
+def short_text(value: Fraction) -> str:
+    """Return six digits of `value`."""
+    return f"{float(value):.6g}"
+
+
+def _compared_cell(key: str) -> Callable[[Row], str]:
+    def text(row: Row) -> str:
+        if key not in row["verdict"]:
+            return ""
+        ours = row["ours"][key]
+        ends = [ours] if isinstance(ours, str) else ours
+        shown = " to ".join(dict.fromkeys(short_text(Fraction(end)) for end in ends))
+        verdict: Verdict = row["verdict"][key]
+        return f"{row['printed'][key]}: {shown}" + ("" if verdict == "match" else f" [{verdict}]")
+
+    return text
+
+
+def _reason(row: PublishedRow, quantity: Quantity, verdict: Verdict) -> str:
+    ours = quantity.ours
+    certified = short_text(ours.low) if ours.low == ours.high else f"{short_text(ours.low)} to {short_text(ours.high)}"
+    text = f"{quantity.key} {row.printed[quantity.key]} was printed, {certified} is certified"
+    return f"{text}: {quantity.proof}" if verdict == "impossible" else text

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.experiments.framework.comparison import short_text
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
+from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, short_text
 from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.experiments.swing.curves import OVERHEAD_US
 from chorale.runners.api.units import format_size

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedConfiguration, mi250_table
-from chorale.tuner.replay.campaign import LIBRARY, NOISES, Noise, ReplayOptions
-from chorale.tuner.replay.document import prior_from, task_row
+from chorale.tuner.replay.campaign import LIBRARY, NOISES, Noise, ReplayOptions, prior_from, task_row
 from chorale.tuner.replay.tasks import LARGEST_BYTES, GridTask, candidates_of, replay_tasks
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.storages import storage_in_memory

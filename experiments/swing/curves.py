@@ -11,8 +11,7 @@ from math import inf
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
-from chorale.experiments.framework.comparison import finding_row
-from chorale.experiments.framework.experiment import Row
+from chorale.experiments.framework.experiment import Row, finding_row
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.methods.grid.lines import grid_shape

@@ -117,7 +117,7 @@ def replay(
 
     Example: chorale replay runs.csv --noise launch --seeds 20
     """
-    from chorale.tuner.replay.document import ReplayRequest, replay_document  # noqa: PLC0415 - Optuna is optional
+    from chorale.tuner.replay.campaign import ReplayRequest, replay_document  # noqa: PLC0415 - Optuna is optional
 
     request = ReplayRequest(tuple(records), trials, seeds, noise, sampler, None if prior == "none" else prior)
     document = replay_document(request, lambda name: people.print(f"{name} …", highlight=False, markup=False))

@@ -40,8 +40,13 @@ from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import stage_display
 from chorale.tuner.costs.pricing import program_loads
 from chorale.tuner.files.collective_files import collective_file_text, load_collective
-from chorale.tuner.files.program_files import is_program_file, network_to_judge_on
-from chorale.tuner.files.program_output import parts_of, read_program_text, write_program
+from chorale.tuner.files.program_files import (
+    is_program_file,
+    network_to_judge_on,
+    parts_of,
+    read_program_text,
+    write_program,
+)
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts

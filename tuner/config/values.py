@@ -1,12 +1,15 @@
-"""Values of a campaign file: lists and ranges, names in common spellings, addresses that may carry a password."""
+"""Values of a campaign file: lists and ranges, names in common spellings, addresses that may carry a password, program
+files that are taken up as they are."""
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -20,12 +23,14 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from chorale.job.files import read_file
 from chorale.runners.api.registry import runner_named
 from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import Unavailable, UnknownName
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.redaction import is_hidden, redacted
+from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
 
 REVEALED = {"reveal": True}
 """The context of `model_dump` for documents that go to a process of the same user, and to no file."""
@@ -219,3 +224,40 @@ Buffers = Annotated[
     Field(min_length=1, max_length=MAX_VALUES),
     BeforeValidator(_spread_buffers, json_schema_input_type=list[Size | str | None]),
 ]
+
+
+PREFIX = "program:"
+"""Prefix of adopted programs among methods, and among the baselines of records."""
+
+SUFFIXES = (".xml", ".json")
+_DIGITS = 8
+_MAX_NAME = 48
+_UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFile:
+    """name: what candidates and records call it, with the first digits of its digest: a changed file is another one."""
+
+    path: str
+    name: str
+    text: bytes
+    digest: str
+
+
+def is_program_file_name(text: str) -> bool:
+    """Return whether a baseline names a file and not a method; no method has a suffix."""
+    return text.endswith(SUFFIXES)
+
+
+def is_adopted(method: str) -> bool:
+    """Return whether a candidate of `method` is a program that was taken from a file."""
+    return method.startswith(PREFIX)
+
+
+def read_program_file(path: str) -> ProgramFile:
+    """Read the program file at `path`. Raises InvalidInput if it cannot be read."""
+    text = read_file(path, MAX_TEXT_BYTES)
+    digest = hashlib.sha256(text).hexdigest()
+    plain = _UNUSUAL.sub("_", Path(path).name)[-_MAX_NAME:]  # MLflow takes no other characters in names of metrics
+    return ProgramFile(path, f"{PREFIX}{plain}:{digest[:_DIGITS]}", text, digest)

@@ -13,8 +13,8 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.adopted import ProgramFile, is_program_file_name, read_program_file
 from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.values import ProgramFile, is_program_file_name, read_program_file
 from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.search.space import can_execute, lowering_target
 

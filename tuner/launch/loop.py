@@ -24,8 +24,8 @@ from chorale.synth.programs.library_call import LibraryCall, library_call_text
 from chorale.synth.programs.library_settings import LibrarySettings
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign, StopSection
+from chorale.tuner.config.values import is_adopted
 from chorale.tuner.launch import progress
 from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing

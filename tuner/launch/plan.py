@@ -20,8 +20,9 @@ from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.adopted import is_program_file_name
 from chorale.tuner.config.campaign import BASELINE_OF_LIBRARY, Campaign
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.values import is_program_file_name
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.launch.predictions import first_guesses

@@ -24,8 +24,8 @@ from chorale.synth.build.request import BuildResult
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.values import is_adopted
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file

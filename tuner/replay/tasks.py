@@ -1,4 +1,7 @@
-"""Recorded runs as tasks for a search: every configuration of a collective on a fabric, and the library."""
+"""Recorded runs as tasks for a search: every configuration of a collective on a fabric, and the library.
+
+Runs are read from tables of runs, and from results of nccl-tests and others, whose names tell what ran.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,79 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.recorded.table import RecordedConfiguration, RecordedTable
+from chorale.runners.recorded.table import RecordedConfiguration, RecordedRun, RecordedTable, ScheduleOrigin, read_runs
+from chorale.synth.collective import STANDARD
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.values import Value
+from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.records import Candidate
+
+_LIBRARY = re.compile(r"(?<![a-z])(nccl|rccl)(?![a-z])", re.IGNORECASE)
+_K, _INSTANCES = re.compile(r"[_-]k([0-9]+)(?![0-9a-z])"), re.compile(r"[_-]i(?:nst)?([0-9]+)(?![0-9a-z])")
+_BUFFER = re.compile(r"buff(?:er|size)?[_=-]?([0-9]+)", re.IGNORECASE)
+
+
+def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
+    """Return the runs in all of `paths`, in their order; the files of folders are logs, by name.
+
+    InvalidInput for what cannot be read, and for files without a run.
+    """
+    kinds = (".txt", ".log", ".csv", ".out", ".json")
+    runs: list[RecordedRun] = []
+    for path in paths:
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in kinds)
+        for file in files:
+            try:
+                text = file.read_text(errors="replace")
+            except OSError as error:
+                value = f"{file}: {error.strerror}"
+                raise InvalidInput("a record must be readable", value, "name another file") from error
+            is_table = file.suffix == ".csv" and "fabric" in text.partition("\n")[0]
+            runs += read_runs(text) if is_table else log_runs(text, file.stem, file.resolve().parent.name)
+    return tuple(runs)
+
+
+def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
+    """Return the runs that the results in `text` have, in any form that `parse_results` reads.
+
+    name: of the log: has the collective in it if the text does not, `nccl` or `rccl` for the library itself, and k,
+          instances and buffers (`…_k1_inst2-buff262144`)
+
+    Rows without a check (`N/A`, `-c 0`) are unchecked: their times count, and who uses them says so.
+    """
+    buffer = _BUFFER.search(name)
+    runs = []
+    for results in parse_results(text, name):
+        origin = _origin(name, fabric, results.collective)
+        whole = results.of_ranks(results.ranks or 1)
+        for row in whole.rows:
+            configuration = RecordedConfiguration(origin, int(buffer[1]) if buffer else None, row.in_place)
+            runs.append(RecordedRun(configuration, row.size_bytes, row.time_us / 1e6, row.wrong))
+    return tuple(runs)
+
+
+def _origin(name: str, fabric: str, collective: str | None) -> ScheduleOrigin:
+    plain = name.lower().replace("-", "_")
+    if collective is None:
+        known = ", ".join(one.value for one in STANDARD)
+        raise InvalidInput("a log or its name must have its collective in it", name, f"one of {known}")
+    if library := _LIBRARY.search(plain.replace("_", " ")):
+        return ScheduleOrigin(fabric, collective, library[1].upper(), library[1].lower())
+    k, instances = _K.search(name), _INSTANCES.search(name)
+    schedule = _BUFFER.sub("", name).rstrip("-_")
+    generator = schedule.split("_")[0] or "log"
+    return ScheduleOrigin(
+        fabric, collective, generator, schedule, int(k[1]) if k else None, int(instances[1]) if instances else None
+    )
+
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +92,7 @@ LARGEST_BYTES = 2**30
 MIN_SHARE = 0.8
 """Share of configurations that must have been measured at a size for it to count."""
 
-_CHUNKS, _INSTANCES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
+_CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +197,7 @@ def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[C
 
 def _candidate(configuration: RecordedConfiguration) -> Candidate:
     origin = configuration.origin
-    chunks, instances = _CHUNKS.search(origin.schedule), _INSTANCES.search(origin.schedule)
+    chunks, instances = _CHUNKS.search(origin.schedule), _COPIES.search(origin.schedule)
     copies = origin.instances or (int(instances[1]) if instances else 1)
     return Candidate(
         origin.generator,

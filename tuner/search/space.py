@@ -22,10 +22,9 @@ from chorale.synth.programs.library_call import LibraryCall
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.adopted import is_adopted
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
-from chorale.tuner.config.values import Value
+from chorale.tuner.config.values import Value, is_adopted
 from chorale.tuner.trials.records import LIBRARY_PARAMETERS, PLAN_PARAMETERS, Candidate
 
 MAX_POINTS = 10**5

@@ -16,7 +16,7 @@ from chorale.runners.measurement.private_files import read_secret
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.tuner.files.home import Home
-from chorale.tuner.tracking.local_database import create_database
+from chorale.tuner.tracking.mlflow_store import create_database
 
 USER = "chorale"
 HEALTH = "/health"

@@ -36,9 +36,8 @@ from chorale.tuner.config.values import CampaignSection, Sizes
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.watch.canary import Canary, read_jobs
+from chorale.tuner.watch.canary import Canary, Event, PublicationFiles, Publisher, Renewal, read_jobs
 from chorale.tuner.watch.links import FabricState, LinkTracker, single_losses
-from chorale.tuner.watch.publishing import Event, PublicationFiles, Publisher, Renewal
 from chorale.tuner.watch.replanning import Planner, PlanRequest
 
 FORMAT = "chorale-watch/1"

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from chorale.experiments.direct_connect import tables
-from chorale.experiments.direct_connect.quantities import bound_quantities, distance_bound, measure_schedule, moore_rate
+from chorale.experiments.direct_connect.tables import bound_quantities, distance_bound, measure_schedule, moore_rate
 from chorale.experiments.framework.catalog import load
-from chorale.experiments.framework.comparison import Interval, Quantity, compare, published, with_optimal_factor
+from chorale.experiments.framework.experiment import Interval, Quantity, compare, published, with_optimal_factor
 from chorale.experiments.framework.run import run_experiment
 from chorale.synth.topology.spec import parse_topology
 

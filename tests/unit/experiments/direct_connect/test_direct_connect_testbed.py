@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.experiments.direct_connect import testbed_figures
+from chorale.experiments.direct_connect import testbed
 from chorale.experiments.direct_connect.testbed import SpeedupClaim, contenders, model_us
 from chorale.experiments.framework import live
 from chorale.experiments.framework.catalog import load
@@ -64,7 +64,7 @@ def test_a_live_run_that_fails_says_so(monkeypatch):
     failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
     monkeypatch.setattr(live, "measure_live", lambda *_: LiveRun(failure, "fake", None))
     with pytest.raises(CheckFailed, match="rank 1 hangs"):
-        testbed_figures._points(5)
+        testbed._points(5)
 
 
 def test_lines_through_times_that_are_lines(tmp_path):
@@ -74,13 +74,13 @@ def test_lines_through_times_that_are_lines(tmp_path):
          "small_us": 13.0 * steps + 21.0, "large_us": factor / 0.79}
         for steps, factor in xs
     ]  # fmt: skip
-    steps, amount = (line.row(points) for line in testbed_figures._LINES)
+    steps, amount = (line.row(points) for line in testbed._LINES)
     assert (steps["slope"], steps["fixed_us"], steps["max_error"]) == pytest.approx((13, 21, 0))
     assert (1 / amount["slope"], amount["fixed_us"], amount["verdict"]) == (pytest.approx(0.79), 0, "match")
     load("direct-connect-figure-14").plot([*points, steps, amount], tmp_path / "fit.svg")
     bent = [{**point, "small_us": point["steps"] ** 3} for point in points]
-    assert testbed_figures._LINES[0].row(bent)["verdict"] == "not reached"
-    wild = testbed_figures._LINES[1].row([{**point, "large_us": point["small_us"]} for point in points])
+    assert testbed._LINES[0].row(bent)["verdict"] == "not reached"
+    wild = testbed._LINES[1].row([{**point, "large_us": point["small_us"]} for point in points])
     assert (wild["verdict"], wild["holds"]) == ("not reached", False)
 
 

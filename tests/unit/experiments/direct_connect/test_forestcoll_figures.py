@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chorale.experiments.forestcoll import figures as figure_11
-from chorale.experiments.forestcoll import optimality
+from chorale.experiments.forestcoll import tables
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
 from tests.chosen_cases import rows_of
@@ -17,8 +17,8 @@ def run(name):
 
 @pytest.mark.parametrize(("power", "scales"), [(2, True), (5, False)])
 def test_check_marks_are_found_out(monkeypatch, power, scales):
-    monkeypatch.setattr(optimality, "DIRECT", ("torus:3x3", "genkautz:4,11"))
-    monkeypatch.setattr(optimality, "_seconds", lambda _generator, nodes: nodes**power)
+    monkeypatch.setattr(tables, "DIRECT", ("torus:3x3", "genkautz:4,11"))
+    monkeypatch.setattr(tables, "_seconds", lambda _generator, nodes: nodes**power)
     rows = {(row["tool"], row["property"]): row for row in run("forestcoll-table-1")}
     assert len(rows) == 15
     assert [rows[tool, "optimal"]["ours"] for tool in ("BFB", "Blink", "ForestColl")] == [False, False, True]

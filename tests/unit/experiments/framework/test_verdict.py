@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.experiments.framework.comparison import Interval, digits_of, judge
+from chorale.experiments.framework.experiment import Interval, digits_of, judge
 
 
 def test_a_printed_number_stands_for_what_rounds_to_it():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.files.program_output import parts_of, read_program_text, write_program
+from chorale.tuner.files.program_files import parts_of, read_program_text, write_program
 from tests.command import chorale
 
 TEXT = b'<algo name="a">\n  <gpu id="0">\n  </gpu>\n  <gpu id="1">\n  </gpu>\n</algo>\n'

@@ -11,9 +11,9 @@ import pytest
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.tune import _checked_campaign
-from chorale.tuner.config.adopted import is_adopted, read_program_file
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import load_campaign
+from chorale.tuner.config.values import is_adopted, read_program_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.plan import check_methods

@@ -12,10 +12,8 @@ import pytest
 
 from chorale.runners.recorded.table import COLUMNS, RecordedTable, mi250_table
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.replay.campaign import NOISES, Noise, ReplayedCampaign, ReplayOptions
-from chorale.tuner.replay.document import ReplayRequest, replay_document
-from chorale.tuner.replay.files import log_runs, read_records
-from chorale.tuner.replay.tasks import GridTask, replay_tasks
+from chorale.tuner.replay.campaign import NOISES, Noise, ReplayedCampaign, ReplayOptions, ReplayRequest, replay_document
+from chorale.tuner.replay.tasks import GridTask, log_runs, read_records, replay_tasks
 from chorale.tuner.search.size_model import Prior
 from tests.command import chorale
 

@@ -46,23 +46,23 @@ def start(code: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 QUICK_KILLED = """
 import os, sqlite3, sys
-from chorale.tuner.tracking import local_database
+from chorale.tuner.tracking import mlflow_store
 def die(uri):
     with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
         connection.execute("CREATE TABLE scorers (scorer_id TEXT)")
     os._exit(9)
-local_database._make_tables = die
-local_database.create_database(sys.argv[1])
+mlflow_store._make_tables = die
+mlflow_store.create_database(sys.argv[1])
 """
 QUICK_WORKING = """
 import shutil, sys, time
-from chorale.tuner.tracking import local_database
+from chorale.tuner.tracking import mlflow_store
 def make(uri):
     print("made")
     time.sleep(0.5)
     shutil.copy(sys.argv[3], uri.removeprefix("sqlite:///"))
-local_database._make_tables = make
-local_database.create_database(sys.argv[1])
+mlflow_store._make_tables = make
+mlflow_store.create_database(sys.argv[1])
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from chorale.job.table.layout import FORMAT
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.watch.publishing import Publication, PublicationFiles, Publisher
+from chorale.tuner.watch.canary import Publication, PublicationFiles, Publisher
 
 _FIRST = Publication("a" * 64, b"first", 1000.0, {"why": "link 0>1 is dead", "seconds": 1.5})
 _SECOND = Publication("b" * 64, b"second", 2000.0, {"why": "all links are healthy", "seconds": 0.5})

@@ -15,9 +15,19 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.link_reports import Link, LinkReport
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.watch.canary import CANDIDATE, PRESENT, CallTimes, Canary, Key, Snapshot
+from chorale.tuner.watch.canary import (
+    CANDIDATE,
+    PRESENT,
+    CallTimes,
+    Canary,
+    Event,
+    Key,
+    PublicationFiles,
+    Publisher,
+    Renewal,
+    Snapshot,
+)
 from chorale.tuner.watch.links import FabricState
-from chorale.tuner.watch.publishing import Event, PublicationFiles, Publisher, Renewal
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
 from chorale.tuner.watch.watcher import Watch, WatchRecords
 
