@@ -51,11 +51,11 @@ quickstart: setup
 
 # Training on an emulated fabric with Gloo and with a tuning table: figures in chorale-data/demo-job.json.
 demo-job: setup
-	$(BIN)/python -m chorale.experiments.job_demo --picture chorale-data/demo-job.svg
+	$(BIN)/python -m chorale.experiments.demos.job --picture chorale-data/demo-job.svg
 
 # A cable is cut while a job trains, and a new table is published to it: figures in chorale-data/demo-watch.json.
 demo-watch: setup
-	$(BIN)/python -m chorale.experiments.watch_demo
+	$(BIN)/python -m chorale.experiments.demos.watch
 
 # The tests that everyone runs; at the end, which real parts they ran. Tests without servers go beside those with them,
 # which often wait and of which two run at once; then those that need the machine for themselves. Files go in the order of

@@ -1,4 +1,4 @@
-"""Whole commands in processes of their own: beside limits, and on small networks beside an idle Python."""
+"""What a benchmark is; whole commands in processes of their own: beside limits, and beside an idle Python."""
 
 from __future__ import annotations
 
@@ -12,14 +12,54 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.synth.errors import CheckFailed
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOutcome:
+    """The outcome of a case.
+
+    facts:  counts and certificates, as JSON has them; the same on every machine
+    ratio:  how much better than the reference, above 1 where it is
+    seconds: of what is measured and of the reference; empty where exact costs are compared
+    peak_mb: the largest resident size of a process of its own, in 10**6 bytes
+    """
+
+    facts: Mapping[str, Any]
+    ratio: float
+    seconds: Mapping[str, float]
+    peak_mb: float | None = None
+
+    @staticmethod
+    def of(facts: Mapping[str, Any], seconds: Mapping[str, float]) -> BenchmarkOutcome:
+        """Return the outcome of what took the seconds `ours`, beside the seconds `reference`."""
+        return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A benchmark: `run` takes one of `cases`, and `goals` says what ratio each is meant to reach.
+
+    is_exact: ratios are of exact costs, so that a missed goal is a regression and not a busy machine
+    """
+
+    name: str
+    reference: str
+    goals: Mapping[str, float]
+    run: Callable[[str], BenchmarkOutcome]
+    is_exact: bool
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The cases by name, in order."""
+        return tuple(self.goals)
+
 
 COMMAND = (
     "import sys\nfrom chorale.__main__ import main\ntry:\n    main()\n"

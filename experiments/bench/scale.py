@@ -19,7 +19,7 @@ from xml.parsers import expat
 import networkx as nx
 import numpy as np
 
-from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
+from chorale.experiments.bench.processes import Benchmark, BenchmarkOutcome
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.build.build import unexecuted_text
 from chorale.synth.collective import ALLGATHER, parse_collective

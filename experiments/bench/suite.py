@@ -15,8 +15,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from chorale.experiments.bench.processes import COMMANDS, START
+from chorale.experiments.bench.processes import COMMANDS, START, Benchmark, BenchmarkOutcome
 from chorale.experiments.bench.scale import (
     AUTOMATIC,
     EXCHANGE,

@@ -46,7 +46,7 @@ MODULES: Mapping[str, str] = {
     "in-network-random": "ours.in_network",
     "in-network-random-mixed": "ours.in_network",
     "lowering-quality": "ours.quality",
-    "mi250-prediction": "ours.mi250_prediction",
+    "mi250-prediction": "ours.tuning",
     "pipeline-examples": "forestcoll.figures",
     "replayed-tuner": "ours.tuning",
     "side-by-side": "ours.quality",

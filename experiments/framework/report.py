@@ -22,8 +22,7 @@ from chorale.synth.executor.base import Executor
 from chorale.synth.processors import core_count
 from chorale.tuner.config.building import open_executor
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.html_template import render_html
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.read_write import render_html, write_file
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
 """The outcome of a row: "no claim" has nothing published beside it. A printed number that is proved impossible is

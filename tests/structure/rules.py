@@ -28,7 +28,7 @@ DOORS: Mapping[str, tuple[str, ...]] = {
     "optuna": ("tuner/search/",),
     "mlflow": ("tuner/tracking/",),
     "matplotlib": ("tuner/plots/", "experiments/"),
-    "jinja2": ("tuner/files/html_template.py",),
+    "jinja2": ("tuner/files/read_write.py",),
     "filelock": (),
     "loky": (),
 }

@@ -83,7 +83,7 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     Example: chorale campaign check quickstart
     """
-    from chorale.tuner.launch.repair import check_launch, launch_folder  # noqa: PLC0415 - for two commands
+    from chorale.tuner.trials.store import check_launch, launch_folder  # noqa: PLC0415 - for two commands
 
     home = Home.from_environment()
     health = check_launch(launch_folder(home, name, launch))
@@ -105,7 +105,7 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     Example: chorale campaign repair quickstart
     """
-    from chorale.tuner.launch.repair import check_launch, launch_folder, repair_launch  # noqa: PLC0415 - as above
+    from chorale.tuner.trials.store import check_launch, launch_folder, repair_launch  # noqa: PLC0415 - as above
 
     home = Home.from_environment()
     folder = launch_folder(home, name, launch)

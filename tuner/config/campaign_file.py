@@ -20,7 +20,6 @@ from chorale.job.record import Record, size_clusters, size_weights
 from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.campaign import METHODS_OF, Campaign
 from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
 from chorale.tuner.config.values import is_program_file_name
 

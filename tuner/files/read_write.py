@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from chorale.job.record import is_stream
 from chorale.synth.errors import InvalidInput, Unavailable
@@ -140,3 +142,29 @@ def set_file_aside(path: Path, label: str = "damaged") -> Path:
         way_out = f"move {path} away yourself"
         raise Unavailable("a damaged file must be movable", f"{path}: {error.strerror}", way_out) from error
     return aside
+
+
+def render_html(template: Path, **values: Any) -> str:
+    """Return the page of the Jinja template in the file `template`; a value that the template misses is an error."""
+    return _rendered(template, values, autoescape=True)
+
+
+def render_script(template: Path, **values: Any) -> str:
+    """Render the shell script of the Jinja template in the file `template`; its filter `quote` quotes words for a
+    shell.
+    """
+    return _rendered(template, values, autoescape=False)
+
+
+def _rendered(template: Path, values: dict[str, Any], autoescape: bool) -> str:
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - designing and exporting do without it
+
+    environment = Environment(
+        autoescape=autoescape,  # noqa: S701 - a script is no page: nothing is escaped
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["quote"] = shlex.quote
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)

@@ -19,8 +19,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.files.html_template import render_html
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.read_write import render_html, write_file
 from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.plots.charts import bandwidth_svg, history_svg, importance_svg, speedup_svg
 from chorale.tuner.search.study import importances

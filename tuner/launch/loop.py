@@ -27,8 +27,8 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign, StopSection
 from chorale.tuner.config.values import is_adopted
 from chorale.tuner.launch import progress
-from chorale.tuner.launch.adopted_programs import adopted_programs
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
+from chorale.tuner.launch.plan import adopted_programs
 from chorale.tuner.search.search import Search, Suggestion, search_failure
 from chorale.tuner.search.space import LoweringTarget, lowering_target
 from chorale.tuner.statistics.contest import BaselineTimes, Controls, race_ratio

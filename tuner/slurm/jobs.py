@@ -32,8 +32,7 @@ from chorale.runners.process_launch.slurm import slurm_output
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.values import CampaignSection
-from chorale.tuner.files.html_template import render_script
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.read_write import render_script, write_file
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
 """Names the file of the profile for commands that do not."""

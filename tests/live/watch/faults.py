@@ -10,8 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from chorale.experiments.watch_demo.__main__ import CABLE, cut, main
-from chorale.experiments.watch_demo.demo import Json, WatchDemo, has_enough, median_s, published, read_steps, wait_until
+from chorale.experiments.demos.watch import (
+    CABLE,
+    Json,
+    WatchDemo,
+    cut,
+    has_enough,
+    main,
+    median_s,
+    published,
+    read_steps,
+    wait_until,
+)
 from chorale.runners.fabric import detours
 
 _LOST_RANK = 3

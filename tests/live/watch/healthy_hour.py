@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from chorale.experiments.watch_demo.demo import WatchDemo, WatchProcess
+from chorale.experiments.demos.watch import WatchDemo, WatchProcess
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.runners.measurement.machine import load_average
 from chorale.synth.topology.spec import parse_topology

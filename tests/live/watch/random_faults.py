@@ -27,7 +27,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
-from chorale.experiments.watch_demo.demo import Json, WatchDemo, WatchProcess, read_steps, wait_until
+from chorale.experiments.demos.watch import Json, WatchDemo, WatchProcess, read_steps, wait_until
 from chorale.runners.fabric import detours
 from chorale.runners.fabric.fabric import bring_up, take_down
 from chorale.runners.measurement.machine import load_average

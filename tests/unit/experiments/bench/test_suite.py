@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.experiments.bench import processes, suite
-from chorale.experiments.bench.benchmark import BenchmarkOutcome
+from chorale.experiments.bench.processes import BenchmarkOutcome
 from chorale.synth.errors import InvalidInput
 from tests.command import chorale
 

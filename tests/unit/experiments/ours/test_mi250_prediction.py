@@ -7,7 +7,7 @@ import pytest
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.experiment import Row
 from chorale.experiments.framework.run import run_experiment
-from chorale.experiments.ours.mi250_prediction import FABRIC, mi250_program, mi250_runs
+from chorale.experiments.ours.tuning import FABRIC, mi250_program, mi250_runs
 from chorale.synth.targets.judge import check_program
 from chorale.synth.topology.spec import parse_topology
 

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from chorale.experiments.ours.mi250_prediction import mi250_program
+from chorale.experiments.ours.tuning import mi250_program
 from chorale.runners.api.base import FailureKind, Measurement, ProgramSettings, RunRequest
 from chorale.runners.api.registry import create_runner
 from chorale.runners.recorded.runner import RecordedRunner

@@ -15,8 +15,7 @@ from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.config.values import is_adopted, read_program_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.adopted_programs import adopted_programs
-from chorale.tuner.launch.plan import check_methods
+from chorale.tuner.launch.plan import adopted_programs, check_methods
 from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.registry import load_best

@@ -1,37 +1,43 @@
-"""The steps of the demo for one kind of training: record, measure programs, write the table, train, compare."""
+"""`make demo-job`: record what a training job calls, tune that on its network, and train again with the table."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from chorale.experiments.job_demo.ranks import run_ranks
+from chorale.experiments.demos.ranks import run_ranks
 from chorale.job.record import read_record
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.job.table.verification import table_program
 from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, RunRequest, bus_factor
 from chorale.runners.api.registry import create_runner
-from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.measurement.machine import load_average
+from chorale.runners.fabric.fabric import EmulatedFabric, take_down
+from chorale.runners.fabric.self_test import bring_up_tested
+from chorale.runners.measurement.machine import exclusive, load_average, machine_lock
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import CheckFailed
+from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
+from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign_file import RecordedJob
+from chorale.tuner.files.home import Home
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 _CANDIDATES = (("bfb", None), ("bfb", 2), ("swing-latency", None), ("recursive-doubling", None))
@@ -326,3 +332,52 @@ def step_picture(document: Mapping[str, Any], path: Path) -> None:
     axes.legend(frameon=False)
     axes.margins(x=0.12)
     figure.savefig(path, metadata={"Date": None})
+
+
+SPEC = "hypercube:3"
+_PATIENCE_S = 600.0
+
+
+def main(arguments: list[str]) -> int:
+    """Run the demo and write its figures; return the exit code."""
+    parser = argparse.ArgumentParser(prog="make demo-job", description=__doc__)
+    parser.add_argument("--link-mbps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=6, help="of training, with each backend")
+    parser.add_argument("--repeats", type=int, default=7, help="of each collective")
+    parser.add_argument("--only", choices=[kind.value for kind in Kind], help="only one kind of training")
+    parser.add_argument("--picture", type=Path, help="where to draw the step times (.svg)")
+    options = parser.parse_args(arguments)
+    try:
+        document = run(options)
+    except ChoraleError as error:
+        sys.stderr.write(f"demo-job: {error}\n")
+        return error.exit_code
+    if options.picture is not None:
+        step_picture(document, options.picture)
+    return 0
+
+
+def run(options: argparse.Namespace) -> dict[str, object]:
+    """Return the figures, which are in `demo-job.json` of the data folder then."""
+    home = Home.from_environment()
+    root = home.create(home.root)
+    topology = parse_topology(SPEC)
+    kinds = [Kind(options.only)] if options.only else list(Kind)
+    with exclusive(machine_lock(), _PATIENCE_S):
+        fabric = bring_up_tested(topology, Fraction(options.link_mbps), f"demo-job-{os.getpid()}")
+        try:
+            demo = Demo(topology, fabric, root, options.steps, options.repeats)
+            parts = {kind.value: demo.show(kind) for kind in kinds}
+        finally:
+            take_down(fabric)
+    first, *others = parts
+    facts = {"network": SPEC, "link_mbps": options.link_mbps, "training": first}
+    document: dict[str, object] = {**facts, **parts[first], **{name: parts[name] for name in others}}
+    path = root / "demo-job.json"
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"figures: {path}")
+    return document
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

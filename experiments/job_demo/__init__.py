@@ -1,1 +1,0 @@
-"""`make demo-job`: training on an emulated fabric with Gloo, and with Chorale and its tuning table."""
