@@ -8,16 +8,7 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from chorale.experiments.framework.experiment import (
-    Column,
-    Experiment,
-    PublishedRow,
-    Row,
-    columns,
-    digits_of,
-    published,
-    short_text,
-)
+from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSet
@@ -32,15 +23,15 @@ DEGREE = 4
 _QUICK_NODES = 256
 
 
-def _rows(nodes: int) -> list[Row]:
+def _rows(nodes: int) -> list[framework.Row]:
     """Return our frontier, every row of it synthesized and verified, then the printed one, which it must cover."""
     query = FinderQuery(nodes, DEGREE)
     ours = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
-    theirs = [row for row in published("7").rows if row.nodes == nodes and not row.is_bound]
+    theirs = [row for row in framework.published("7").rows if row.nodes == nodes and not row.is_bound]
     return [*(_ours(finding, query, theirs) for finding in ours), *(_theirs(row, ours) for row in theirs)]
 
 
-def _ours(finding: FrontierPoint, query: FinderQuery, theirs: Sequence[PublishedRow]) -> Row:
+def _ours(finding: FrontierPoint, query: FinderQuery, theirs: Sequence[framework.PublishedRow]) -> framework.Row:
     candidate = finding.candidate
     beaten = [row.topology for row in theirs if _finder_frontier_covers(finding, row) and _differs(finding, row)]
     bounds = [
@@ -66,7 +57,7 @@ def _ours(finding: FrontierPoint, query: FinderQuery, theirs: Sequence[Published
     }
 
 
-def _theirs(row: PublishedRow, ours: Sequence[FrontierPoint]) -> Row:
+def _theirs(row: framework.PublishedRow, ours: Sequence[FrontierPoint]) -> framework.Row:
     covers = [finding for finding in ours if _finder_frontier_covers(finding, row)]
     verdict = "not reached" if not covers else "match"
     if any(_differs(finding, row) for finding in covers):
@@ -87,33 +78,33 @@ def _theirs(row: PublishedRow, ours: Sequence[FrontierPoint]) -> Row:
     }
 
 
-def _finder_frontier_covers(finding: FrontierPoint, row: PublishedRow) -> bool:
+def _finder_frontier_covers(finding: FrontierPoint, row: framework.PublishedRow) -> bool:
     """Whether `finding` is at least as good in both costs, as far as digits were printed."""
     candidate = finding.candidate
-    most = digits_of(row.printed["bandwidth_factor"]).high
+    most = framework.digits_of(row.printed["bandwidth_factor"]).high
     return candidate.steps <= int(row.printed["steps"]) and candidate.bandwidth_factor <= most
 
 
-def _differs(finding: FrontierPoint, row: PublishedRow) -> bool:
-    least = digits_of(row.printed["bandwidth_factor"]).low
+def _differs(finding: FrontierPoint, row: framework.PublishedRow) -> bool:
+    least = framework.digits_of(row.printed["bandwidth_factor"]).low
     return finding.candidate.steps < int(row.printed["steps"]) or finding.candidate.bandwidth_factor < least
 
 
-def _finder_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _finder_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for row in rows:
         yield f"{row['nodes']} nodes", row["whose"], row["steps"], float(Fraction(row["bandwidth_factor"]))
 
 
-FINDER_FRONTIER = Experiment(
+FINDER_FRONTIER = framework.Experiment(
     name="finder-frontier",
     question="Does the finder's frontier cover and beat the one that the paper printed, with verified schedules?",
-    source=published("7").source,
-    columns=columns(
+    source=framework.published("7").source,
+    columns=framework.columns(
         "nodes, whose, T_L=steps, T_B (M/B)=bandwidth_factor",
-        Column("", lambda row: short_text(Fraction(row["bandwidth_factor"]))),
-        Column("bounds met", lambda row: ", ".join(row["bounds_met"])),
+        framework.Column("", lambda row: framework.short_text(Fraction(row["bandwidth_factor"]))),
+        framework.Column("bounds met", lambda row: ", ".join(row["bounds_met"])),
         "method, spec",
-        Column("verified", lambda row: "yes" if row["verified"] else ""),
+        framework.Column("verified", lambda row: "yes" if row["verified"] else ""),
         "reason",
     ),
     cases=NODES,
@@ -188,9 +179,9 @@ def _figure_15_frontiers(case: tuple[bool, int, int]) -> list[Any]:
     )
 
 
-def _figure_15_conclude(parts: Sequence[Any]) -> list[Row]:
+def _figure_15_conclude(parts: Sequence[Any]) -> list[framework.Row]:
     one_way, two_way = map(frontiers_of, parts)
-    rows: list[Row] = []
+    rows: list[framework.Row] = []
     for name, workload in WORKLOADS.items():
         kinds = _rows_of_kinds(name, workload, one_way)
         both_ways = [(nodes, workload.best(frontier)) for nodes, frontier in two_way.items()]
@@ -204,7 +195,7 @@ def _figure_15_conclude(parts: Sequence[Any]) -> list[Row]:
     return rows
 
 
-def _rows_of_kinds(name: str, workload: Workload, frontiers: Frontiers) -> list[Row]:
+def _rows_of_kinds(name: str, workload: Workload, frontiers: Frontiers) -> list[framework.Row]:
     """Return a row for each kind that is best somewhere, the most frequent first."""
     by_kind: dict[str, list[tuple[int, TopologyCandidate]]] = {}
     for nodes, frontier in frontiers.items():
@@ -214,7 +205,9 @@ def _rows_of_kinds(name: str, workload: Workload, frontiers: Frontiers) -> list[
     return [_figure_15_row(name, kind, workload, chosen) for kind, chosen in ordered]
 
 
-def _figure_15_row(name: str, kind: str, workload: Workload, chosen: Sequence[tuple[int, TopologyCandidate]]) -> Row:
+def _figure_15_row(
+    name: str, kind: str, workload: Workload, chosen: Sequence[tuple[int, TopologyCandidate]]
+) -> framework.Row:
     nodes, example = chosen[-1]
     return {
         "size": name, "kind": kind, "count": len(chosen), "nodes": nodes, "spec": example.spec,
@@ -229,7 +222,9 @@ def _bound_us(workload: Workload, nodes: int) -> float:
     return float(2 * least)
 
 
-def _row_of_bound(name: str, bound: Sequence[Sequence[float]], frontiers: Frontiers, workload: Workload) -> Row:
+def _row_of_bound(
+    name: str, bound: Sequence[Sequence[float]], frontiers: Frontiers, workload: Workload
+) -> framework.Row:
     """Return the bound; nothing may be below it."""
     over = [float(workload.time_us(workload.best(frontiers[int(n)]))) / least_us for n, least_us in bound]
     return {
@@ -238,7 +233,7 @@ def _row_of_bound(name: str, bound: Sequence[Sequence[float]], frontiers: Fronti
     }  # fmt: skip
 
 
-def _finding(name: str, kinds: Sequence[Row]) -> Row:
+def _finding(name: str, kinds: Sequence[framework.Row]) -> framework.Row:
     """Return which kind is best most often, beside what the text says; line graphs are popular in both."""
     ranking = [row["kind"] for row in kinds]
     line_rank = ranking.index(_LINE) + 1 if _LINE in ranking else len(ranking) + 1
@@ -255,7 +250,7 @@ _SHOWN = 5
 """Kinds with a line of their own; the rare ones share one."""
 
 
-def _figure_15_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _figure_15_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for name in WORKLOADS:
         of_size = [row for row in rows if row["size"] == name and "curve" in row]
         for place, row in enumerate(of_size):
@@ -263,14 +258,14 @@ def _figure_15_points(rows: Sequence[Row]) -> Iterator[Point]:
             yield from ((name, row["kind"] if known else "others", *point) for point in row["curve"])
 
 
-FIGURE_15 = Experiment(
+FIGURE_15 = framework.Experiment(
     name="direct-connect-figure-15",
     question="Which kinds of topologies of degree 4 have the shortest allreduce for N up to 2,000, at 1 and 100 MB?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 15",
-    columns=columns(
+    columns=framework.columns(
         "size, kind, best at so many N=count, largest of them=spec",
-        Column("us there", lambda row: f"{row['curve'][-1][1]:.5g}" if "curve" in row else ""),
-        Column("over the bound, mean", lambda row: f"{row['over_bound']:.3f}" if "over_bound" in row else ""),
+        framework.Column("us there", lambda row: f"{row['curve'][-1][1]:.5g}" if "curve" in row else ""),
+        framework.Column("over the bound, mean", lambda row: f"{row['over_bound']:.3f}" if "over_bound" in row else ""),
         "finding, reason",
     ),
     cases=[(False, LARGEST, 1), (True, LARGEST, 1)],  # bidirectional, most nodes, distance between sizes
@@ -291,13 +286,13 @@ def _frontier_all_frontiers(case: tuple[BaseSet, int]) -> list[Any]:
     return find_frontiers(FinderQuery(nodes, DEGREE, bases=bases) for nodes in range(SMALLEST, largest + 1))
 
 
-def _frontier_all_conclude(parts: Sequence[Any]) -> list[Row]:
+def _frontier_all_conclude(parts: Sequence[Any]) -> list[framework.Row]:
     ours, theirs = map(frontiers_of, parts)
-    printed = [row for row in published("7").rows if not row.is_bound and row.nodes in ours]
+    printed = [row for row in framework.published("7").rows if not row.is_bound and row.nodes in ours]
     return [*_rows_by_size(ours, theirs), *(_printed_row(row, ours[row.nodes]) for row in printed)]
 
 
-def _rows_by_size(ours: Frontiers, theirs: Frontiers) -> Iterator[Row]:
+def _rows_by_size(ours: Frontiers, theirs: Frontiers) -> Iterator[framework.Row]:
     """Yield a row for the sizes between two powers of two."""
     low = SMALLEST
     while low <= max(ours):
@@ -306,7 +301,7 @@ def _rows_by_size(ours: Frontiers, theirs: Frontiers) -> Iterator[Row]:
         low = high + 1
 
 
-def _frontier_all_row(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
+def _frontier_all_row(sizes: range, ours: Frontiers, theirs: Frontiers) -> framework.Row:
     ahead = [nodes for nodes in sizes if _is_ahead(ours[nodes], theirs[nodes])]
     behind = [nodes for nodes in sizes if not _covers_all(ours[nodes], theirs[nodes])]
     curves = {name: [_times(nodes, workload, ours, theirs) for nodes in sizes] for name, workload in WORKLOADS.items()}
@@ -351,9 +346,9 @@ def _is_ahead(ours: Frontier, theirs: Frontier) -> bool:
     return any(not any(_frontier_all_covers(other, one) for other in theirs) for one in ours)
 
 
-def _printed_row(row: PublishedRow, ours: Frontier) -> Row:
+def _printed_row(row: framework.PublishedRow, ours: Frontier) -> framework.Row:
     """Compare a printed point with ours of no more steps, as far as digits were printed."""
-    steps, digits = int(row.printed["steps"]), digits_of(row.printed["bandwidth_factor"])
+    steps, digits = int(row.printed["steps"]), framework.digits_of(row.printed["bandwidth_factor"])
     covers = [one for one in ours if one.steps <= steps and one.bandwidth_factor <= digits.high]
     better = [one for one in covers if one.steps < steps or one.bandwidth_factor < digits.low]
     best = next(iter(better or covers), None)
@@ -370,25 +365,25 @@ def _printed_row(row: PublishedRow, ours: Frontier) -> Row:
     }
 
 
-def _printed_us(row: PublishedRow, workload: Workload) -> Fraction:
+def _printed_us(row: framework.PublishedRow, workload: Workload) -> Fraction:
     factor = Fraction(row.printed["bandwidth_factor"])
     return 2 * (int(row.printed["steps"]) * workload.alpha_us + factor * _us_per_factor(workload))
 
 
-def _gain(row: Row, name: str) -> str:
+def _gain(row: framework.Row, name: str) -> str:
     if "mean_gain" not in row:
         return ""
     most, nodes = row["most_gain"][name]
     return f"{row['mean_gain'][name]:.1%}, at most {most:.0%} ({nodes})"
 
 
-def _cost(row: Row, key: str) -> str:
+def _cost(row: framework.Row, key: str) -> str:
     if not row.get(key):
         return ""
-    return f"{row[key]['steps']} steps, {short_text(Fraction(row[key]['bandwidth_factor']))}"
+    return f"{row[key]['steps']} steps, {framework.short_text(Fraction(row[key]['bandwidth_factor']))}"
 
 
-def _frontier_all_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _frontier_all_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     """Yield the times over the numbers of nodes, and beside them what is gained; printed points may be far slower."""
     for name in WORKLOADS:
         times, gains = f"allreduce of {name}, us", f"{name}: faster than the paper's bases by"
@@ -401,19 +396,19 @@ def _frontier_all_points(rows: Sequence[Row]) -> Iterator[Point]:
         yield from ((times, "printed points", nodes, us) for nodes, us in printed if us <= slowest)
 
 
-FRONTIER_ALL = Experiment(
+FRONTIER_ALL = framework.Experiment(
     name="frontier-all",
     question="How far ahead of the paper's is our finder's frontier, for every number of nodes to 2,000?",
     source=f"ours; the paper's: its bases (tables 8 and 9) with our expansions, and its printed points, "
-    f"{published('7').source}",
-    columns=columns(
-        Column("sizes", lambda row: row["topology"] if "topology" in row else str(row["spec"])),
+    f"{framework.published('7').source}",
+    columns=framework.columns(
+        framework.Column("sizes", lambda row: row["topology"] if "topology" in row else str(row["spec"])),
         "nodes, points, fewest steps=fewest_steps, least T_B=bandwidth_optimal",
-        Column("ahead at", lambda row: f"{row['ahead']} of {row['sizes']}" if "ahead" in row else ""),
-        Column("faster at 1 MB", lambda row: _gain(row, "1 MB")),
-        Column("faster at 100 MB", lambda row: _gain(row, "100 MB")),
-        Column("printed", lambda row: _cost(row, "printed")),
-        Column("ours", lambda row: _cost(row, "ours")),
+        framework.Column("ahead at", lambda row: f"{row['ahead']} of {row['sizes']}" if "ahead" in row else ""),
+        framework.Column("faster at 1 MB", lambda row: _gain(row, "1 MB")),
+        framework.Column("faster at 100 MB", lambda row: _gain(row, "100 MB")),
+        framework.Column("printed", lambda row: _cost(row, "printed")),
+        framework.Column("ours", lambda row: _cost(row, "ours")),
         "reason",
     ),
     cases=[(_OURS, LARGEST), (_PAPERS, LARGEST)],

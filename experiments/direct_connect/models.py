@@ -14,15 +14,7 @@ from typing import Any, TypeAlias
 
 from chorale.experiments.direct_connect.tables import alltoall_interval, measure_schedule, moore_rate
 from chorale.experiments.direct_connect.testbed import times_text
-from chorale.experiments.framework.experiment import (
-    Column,
-    Experiment,
-    Row,
-    columns,
-    concatenate_rows,
-    finding_row,
-    short_text,
-)
+from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
@@ -85,7 +77,7 @@ class _RatioClaim:
     printed: float
     reason: str | None = None
 
-    def row(self, times: Times) -> Row | None:
+    def row(self, times: Times) -> framework.Row | None:
         """Return the finding beside ours, None where nothing of it was computed."""
         known = [n for n in self.nodes if (self.collective, n, self.slow) in times]
         if not known:
@@ -93,7 +85,7 @@ class _RatioClaim:
         ratio = fmean(times[self.collective, n, self.slow] / times[self.collective, n, self.fast] for n in known)
         reached = abs(ratio / self.printed - 1) <= _WITHIN
         ahead = "better" if ratio > self.printed and self.fast == _OURS else "not reached"
-        return finding_row(
+        return framework.finding_row(
             f"{self.slow} takes {self.printed:g} times as long as {self.fast}",
             nodes=max(known),
             value=ratio,
@@ -127,13 +119,13 @@ _CASES = [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for node
 """Collectives and numbers of nodes; the largest all-to-alls, which take longest, first."""
 
 
-def _answer(case: tuple[str, int]) -> list[Row]:
+def _answer(case: tuple[str, int]) -> list[framework.Row]:
     collective, nodes = case
     return [_row(collective, nodes, _allreduces(nodes) if collective == _ALLREDUCE else _alltoalls(nodes))]
 
 
-def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    rows = sorted(concatenate_rows(parts), key=lambda row: (row["nodes"], row["collective"] != _ALLREDUCE))
+def _conclude(parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
+    rows = sorted(framework.concatenate_rows(parts), key=lambda row: (row["nodes"], row["collective"] != _ALLREDUCE))
     times = {(row["collective"], row["nodes"], name): us for row in rows for name, us in row["us"].items()}
     return [*rows, *(row for finding in _FINDINGS if (row := finding.row(times)) is not None)]
 
@@ -168,7 +160,7 @@ def _alltoall_us(rate: Fraction, nodes: int) -> float:
     return float(Fraction(8 * SIZE_BYTES, nodes * link_bits_per_us) / rate)
 
 
-def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) -> Row:
+def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) -> framework.Row:
     us = {name: time_us for name, (_, time_us) in found.items()}
     return {
         "kind": "times", "collective": collective, "nodes": nodes, "spec": next(iter(found.values()))[0],
@@ -177,17 +169,17 @@ def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) ->
     }  # fmt: skip
 
 
-def _points(rows: Sequence[Row]) -> Iterator[Point]:
+def _points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for row in rows:
         yield from ((row["collective"], name, row["nodes"], us) for name, us in row.get("us", {}).items())
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = framework.Experiment(
     name="direct-connect-figure-7",
     question="How long do allreduce and all-to-all of 1 MB take on up to 1,024 nodes of degree 4, at 10 us a step?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 7",
-    columns=columns(
-        "collective, nodes, the first on=spec", Column("us", times_text), "finding, ours=value:.3g, reason"
+    columns=framework.columns(
+        "collective, nodes, the first on=spec", framework.Column("us", times_text), "finding, ours=value:.3g, reason"
     ),
     cases=_CASES,
     quick=[case for case in _CASES if case[1] <= _QUICK_NODES],
@@ -213,12 +205,12 @@ _LINE_GRAPHS = [
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 
-def _figure_3_conclusion(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    rows = concatenate_rows(parts)
+def _figure_3_conclusion(parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
+    rows = framework.concatenate_rows(parts)
     return [*rows, _finding(rows)]
 
 
-def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
+def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> framework.Row:
     """Return what `times` line graphs of `base` cost beside corollary 7.1, which is exact for BFB (theorem 10)."""
     nodes, spec = size * BANDWIDTH_TIME_DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
@@ -241,7 +233,7 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
     }  # fmt: skip
 
 
-def _finding(rows: Sequence[Row]) -> Row:
+def _finding(rows: Sequence[framework.Row]) -> framework.Row:
     """Return what the figure shows: no curve passes the limit of theorem 9, and larger bases lie lower."""
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)
     last = {row["base"]: Fraction(row["over_least"]) for row in rows}
@@ -254,20 +246,20 @@ def _finding(rows: Sequence[Row]) -> Row:
     }  # fmt: skip
 
 
-def _figure_3_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _figure_3_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for key, title in {"steps": "steps T_L, all Moore-optimal", "over_least": "T_B over the least"}.items():
         yield from ((title, row["base"], row["nodes"], float(Fraction(row[key]))) for row in rows if key in row)
 
 
-def _number(heading: str, key: str) -> Column:
-    return Column(heading, lambda row: short_text(Fraction(row[key])) if key in row else "")
+def _number(heading: str, key: str) -> framework.Column:
+    return framework.Column(heading, lambda row: framework.short_text(Fraction(row[key])) if key in row else "")
 
 
-FIGURE_3 = Experiment(
+FIGURE_3 = framework.Experiment(
     name="direct-connect-figure-3",
     question="How far do line graphs of optimal bases move from the least T_B, and do they stay Moore-optimal?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 3",
-    columns=columns(
+    columns=framework.columns(
         "base, nodes, spec, T_L=steps, T_B (M/B)=bandwidth_factor",
         _number("over the least", "over_least"),
         _number("limit", "limit"),
@@ -306,12 +298,12 @@ def _score(degree: int, nodes: int) -> dict[str, Any]:
     return {"degree": degree, "nodes": nodes, "over": str(over), "late": score.steps - least_steps(nodes, degree)}
 
 
-def _figure_18_conclusion(batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:
+def _figure_18_conclusion(batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[framework.Row]:
     scores = sorted((score for batch in batches for score in batch), key=lambda score: score["nodes"])
     return [_figure_18_row(degree, [score for score in scores if score["degree"] == degree]) for degree in DEGREES]
 
 
-def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
+def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> framework.Row:
     over = [(Fraction(score["over"]), score["nodes"]) for score in scores]
     late = max(score["late"] for score in scores)
     worst, nodes = max(over)
@@ -330,18 +322,18 @@ def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
     }
 
 
-def _figure_18_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _figure_18_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for row in rows:
         yield from ((f"degree {row['degree']}", "T_B over least", *point) for point in row["curve"])
 
 
-FIGURE_18 = Experiment(
+FIGURE_18 = framework.Experiment(
     name="direct-connect-figure-18",
     question="Is T_B of BFB on generalized Kautz graphs at most twice the least, in at most one step more?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 18",
-    columns=columns(
+    columns=framework.columns(
         "degree, sizes",
-        Column("worst T_B over the least", lambda row: short_text(Fraction(row["worst"]))),
+        framework.Column("worst T_B over the least", lambda row: framework.short_text(Fraction(row["worst"]))),
         "at=spec, most steps over the least=steps_over_least, reason",
     ),
     cases=_batches(_STRIDE),

@@ -18,20 +18,7 @@ from typing import Literal
 import networkx as nx
 import numpy as np
 
-from chorale.experiments.framework.experiment import (
-    Column,
-    Experiment,
-    Interval,
-    PublishedRow,
-    Quantity,
-    Row,
-    columns,
-    columns_of,
-    compare,
-    published,
-    short_text,
-    with_optimal_factor,
-)
+from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
 from chorale.synth.executor.serial import SerialExecutor
@@ -71,10 +58,10 @@ def measure_schedule(spec: str, method: str, collective: Collective = ALLGATHER)
     return MeasuredSchedule(topology, verified.cost, diameter(topology))
 
 
-def alltoall_interval(topology: Topology, gap: Fraction) -> Interval:
+def alltoall_interval(topology: Topology, gap: Fraction) -> framework.Interval:
     """Return exact bounds on the all-to-all rate, at most the part `gap` apart unless that takes too long."""
     rate = alltoall_rate(topology, gap)
-    return Interval(rate.lower, rate.upper)
+    return framework.Interval(rate.lower, rate.upper)
 
 
 def distance_bound(topology: Topology) -> Fraction:
@@ -98,34 +85,40 @@ def moore_rate(nodes: int, degree: int) -> Fraction:
 DEGREE = 4
 
 
-def schedule_quantities(measured: MeasuredSchedule) -> list[Quantity]:
+def schedule_quantities(measured: MeasuredSchedule) -> list[framework.Quantity]:
     """Return steps, T_B in M/B and diameter of a verified allgather; the first two with what no schedule can beat."""
     least = least_bandwidth_factor(measured.topology.compute_count)
     return [
-        Quantity("steps", Interval.exactly(measured.cost.steps), measured.diameter, "the network has that diameter"),
-        Quantity("bandwidth_factor", Interval.exactly(measured.factor), least, f"{least} is least on any network"),
-        Quantity("diameter", Interval.exactly(measured.diameter), measured.diameter, "distances were counted"),
+        framework.Quantity(
+            "steps", framework.Interval.exactly(measured.cost.steps), measured.diameter, "the network has that diameter"
+        ),
+        framework.Quantity(
+            "bandwidth_factor", framework.Interval.exactly(measured.factor), least, f"{least} is least on any network"
+        ),
+        framework.Quantity(
+            "diameter", framework.Interval.exactly(measured.diameter), measured.diameter, "distances were counted"
+        ),
     ]
 
 
-def bound_quantities(nodes: int) -> list[Quantity]:
+def bound_quantities(nodes: int) -> list[framework.Quantity]:
     """Return the same for what no network can beat, and the bound on the all-to-all rate."""
-    steps = Interval.exactly(least_steps(nodes, DEGREE))
+    steps = framework.Interval.exactly(least_steps(nodes, DEGREE))
     return [
-        Quantity("steps", steps),
-        Quantity("bandwidth_factor", Interval.exactly(least_bandwidth_factor(nodes))),
-        Quantity("diameter", steps),
-        Quantity("rate", Interval.exactly(moore_rate(nodes, DEGREE)), smaller_is_better=False),
+        framework.Quantity("steps", steps),
+        framework.Quantity("bandwidth_factor", framework.Interval.exactly(least_bandwidth_factor(nodes))),
+        framework.Quantity("diameter", steps),
+        framework.Quantity("rate", framework.Interval.exactly(moore_rate(nodes, DEGREE)), smaller_is_better=False),
     ]
 
 
-def rate_quantity(measured: MeasuredSchedule, gap: Fraction) -> Quantity:
+def rate_quantity(measured: MeasuredSchedule, gap: Fraction) -> framework.Quantity:
     """Return the all-to-all rate between certified bounds; what proves the upper one, and a simpler proof beside it."""
     ours = alltoall_interval(measured.topology, gap)
     bound = distance_bound(measured.topology)
-    proof = f"prices on links prove that no rate is above {short_text(ours.high)}, links / sum of distances = {bound} "
-    proof += f"that none is above {short_text(bound)}"
-    return Quantity("rate", ours, ours.high, proof, smaller_is_better=False)
+    proof = f"prices on links prove that no rate is above {framework.short_text(ours.high)}, "
+    proof += f"links / sum of distances = {bound} that none is above {framework.short_text(bound)}"
+    return framework.Quantity("rate", ours, ours.high, proof, smaller_is_better=False)
 
 
 ALPHA_US = 10
@@ -138,7 +131,7 @@ _TABLE_4_SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
 """Their all-to-all rates take 10 s to a minute each."""
 
 
-def _compare_table_4_row(row: PublishedRow) -> Row:
+def _compare_table_4_row(row: framework.PublishedRow) -> framework.Row:
     if row.is_bound:
         quantities = bound_quantities(row.nodes)
     else:
@@ -147,25 +140,25 @@ def _compare_table_4_row(row: PublishedRow) -> Row:
     by_key = {quantity.key: quantity for quantity in quantities}
     rate = by_key["rate"]
     full_rate_us = Fraction(8 * SIZE_BYTES, LINK_BITS_PER_US * row.nodes)
-    ours = Interval(full_rate_us / rate.ours.high, full_rate_us / rate.ours.low)
+    ours = framework.Interval(full_rate_us / rate.ours.high, full_rate_us / rate.ours.low)
     times = [
         _allreduce_us(by_key["steps"].ours, by_key["bandwidth_factor"].ours),
-        Quantity("alltoall_us", ours, ours.low, rate.proof),
+        framework.Quantity("alltoall_us", ours, ours.low, rate.proof),
     ]
-    return compare(row, [quantity for quantity in (*quantities, *times) if quantity.key in row.printed])
+    return framework.compare(row, [quantity for quantity in (*quantities, *times) if quantity.key in row.printed])
 
 
-def _allreduce_us(steps: Interval, factor: Interval) -> Quantity:
+def _allreduce_us(steps: framework.Interval, factor: framework.Interval) -> framework.Quantity:
     """2 (T_L + T_B), as the caption says."""
     transfer_us = factor.low * Fraction(8 * SIZE_BYTES, NODE_BITS_PER_US)
-    return Quantity("allreduce_us", Interval.exactly(2 * (steps.low * ALPHA_US + transfer_us)))
+    return framework.Quantity("allreduce_us", framework.Interval.exactly(2 * (steps.low * ALPHA_US + transfer_us)))
 
 
-TABLE_4 = Experiment(
+TABLE_4 = framework.Experiment(
     name="direct-connect-table-4",
     question="How long do allreduce and all-to-all of 1 MiB take on 1,024 nodes of degree 4, at 10 us a step?",
-    source=published("4").source,
-    columns=columns_of(
+    source=framework.published("4").source,
+    columns=framework.columns_of(
         {
             "steps": "T_L",
             "bandwidth_factor": "T_B (M/B)",
@@ -174,19 +167,21 @@ TABLE_4 = Experiment(
             "alltoall_us": "all-to-all, us",
         }
     ),
-    cases=published("4").rows,
-    quick=[row for row in published("4").rows if row.topology not in _TABLE_4_SLOW],
+    cases=framework.published("4").rows,
+    quick=[row for row in framework.published("4").rows if row.topology not in _TABLE_4_SLOW],
     evaluate=lambda row: [_compare_table_4_row(row)],
 )
 
 
-def _compare_table_5_row(row: PublishedRow) -> Row:
+def _compare_table_5_row(row: framework.PublishedRow) -> framework.Row:
     """Compare the steps of a verified allreduce; the caption says that T_B is optimal, 2 (N - 1) / N."""
     measured = measure_schedule(row.spec, row.method, ALLREDUCE)
     least = 2 * least_steps(row.nodes, 4, bidirectional=True)
-    steps = Quantity("steps", Interval.exactly(measured.cost.steps), least, f"{least} is least on any network")
-    compared = compare(row, [steps], _table_5_remarks(row.spec, measured.cost.steps))
-    return with_optimal_factor(compared, measured.factor, 2 * least_bandwidth_factor(row.nodes))
+    steps = framework.Quantity(
+        "steps", framework.Interval.exactly(measured.cost.steps), least, f"{least} is least on any network"
+    )
+    compared = framework.compare(row, [steps], _table_5_remarks(row.spec, measured.cost.steps))
+    return framework.with_optimal_factor(compared, measured.factor, 2 * least_bandwidth_factor(row.nodes))
 
 
 def _table_5_remarks(spec: str, steps: int) -> list[str]:
@@ -198,12 +193,12 @@ def _table_5_remarks(spec: str, steps: int) -> list[str]:
     return [f"expanded as in theorem 11 the schedule would take {expanded}; BFB on the expanded network takes {steps}"]
 
 
-TABLE_5 = Experiment(
+TABLE_5 = framework.Experiment(
     name="direct-connect-table-5",
     question="Do the best small bidirectional topologies take the steps that the paper printed, at optimal T_B?",
-    source=published("5").source,
-    columns=columns_of({"steps": "steps of an allreduce", "bandwidth_factor": "T_B (M/B)"}),
-    cases=published("5").rows,
+    source=framework.published("5").source,
+    columns=framework.columns_of({"steps": "steps of an allreduce", "bandwidth_factor": "T_B (M/B)"}),
+    cases=framework.published("5").rows,
     evaluate=lambda row: [_compare_table_5_row(row)],
 )
 
@@ -213,12 +208,12 @@ TABLE_7_GAP = Fraction(1, 1000)
 _TABLE_7_QUICK_NODES = 128
 
 
-def _compare_table_7_row(row: PublishedRow) -> Row:
+def _compare_table_7_row(row: framework.PublishedRow) -> framework.Row:
     if row.is_bound:
-        return compare(row, bound_quantities(row.nodes))
+        return framework.compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
     quantities = [*schedule_quantities(measured), rate_quantity(measured, TABLE_7_GAP)]
-    return compare(row, quantities, _table_7_remarks(measured))
+    return framework.compare(row, quantities, _table_7_remarks(measured))
 
 
 def _table_7_remarks(measured: MeasuredSchedule) -> list[str]:
@@ -238,39 +233,41 @@ def _frontier(nodes: int) -> tuple[TopologyCandidate, ...]:
     return tuple(finding.candidate for finding in findings.frontier)
 
 
-TABLE_7 = Experiment(
+TABLE_7 = framework.Experiment(
     name="direct-connect-table-7",
     question="Do the Pareto-efficient topologies of degree 4 cost what the paper printed?",
-    source=published("7").source,
-    columns=columns_of(
+    source=framework.published("7").source,
+    columns=framework.columns_of(
         {"steps": "T_L", "bandwidth_factor": "T_B (M/B)", "diameter": "diameter", "rate": "all-to-all rate"}
     ),
-    cases=published("7").rows,
-    quick=[row for row in published("7").rows if row.nodes <= _TABLE_7_QUICK_NODES],
+    cases=framework.published("7").rows,
+    quick=[row for row in framework.published("7").rows if row.nodes <= _TABLE_7_QUICK_NODES],
     evaluate=lambda row: [_compare_table_7_row(row)],
 )
 
 
-def _compare_table_8_row(row: PublishedRow) -> Row:
+def _compare_table_8_row(row: framework.PublishedRow) -> framework.Row:
     """Compare T_L and both Moore bounds; the text says that T_B is optimal, (N - 1) / N."""
     measured = measure_schedule(row.spec, row.method)
-    steps = Interval.exactly(measured.cost.steps)
-    compared = compare(
+    steps = framework.Interval.exactly(measured.cost.steps)
+    compared = framework.compare(
         row,
         [
-            Quantity("steps", steps, measured.diameter, "the network has that diameter"),
-            Quantity("moore_steps", Interval.exactly(least_steps(row.nodes, 4))),
-            Quantity("two_way_moore_steps", Interval.exactly(least_steps(row.nodes, 4, bidirectional=True))),
+            framework.Quantity("steps", steps, measured.diameter, "the network has that diameter"),
+            framework.Quantity("moore_steps", framework.Interval.exactly(least_steps(row.nodes, 4))),
+            framework.Quantity(
+                "two_way_moore_steps", framework.Interval.exactly(least_steps(row.nodes, 4, bidirectional=True))
+            ),
         ],
     )
-    return with_optimal_factor(compared, measured.factor, least_bandwidth_factor(row.nodes))
+    return framework.with_optimal_factor(compared, measured.factor, least_bandwidth_factor(row.nodes))
 
 
-TABLE_8 = Experiment(
+TABLE_8 = framework.Experiment(
     name="direct-connect-table-8",
     question="Are the distance-regular graphs of degree 4 bandwidth-optimal in as many steps as the paper printed?",
-    source=published("8").source,
-    columns=columns_of(
+    source=framework.published("8").source,
+    columns=framework.columns_of(
         {
             "steps": "T_L",
             "moore_steps": "Moore bound",
@@ -278,7 +275,7 @@ TABLE_8 = Experiment(
             "bandwidth_factor": "T_B (M/B)",
         }
     ),
-    cases=published("8").rows,
+    cases=framework.published("8").rows,
     evaluate=lambda row: [_compare_table_8_row(row)],
 )
 
@@ -293,7 +290,7 @@ _TABLE_6_SLOW = ("hypercube:10", "torus:50x50")
 _WARM_UP = "hypercube:3"
 
 
-def _rows(case: tuple[str, str]) -> list[Row]:
+def _rows(case: tuple[str, str]) -> list[framework.Row]:
     _warm_up()
     return [_row(*case)]
 
@@ -310,7 +307,7 @@ def _timed(topology: Topology) -> tuple[AnySchedule, float]:
     return schedule, time.perf_counter() - begun
 
 
-def _row(spec: str, printed_s: str) -> Row:
+def _row(spec: str, printed_s: str) -> framework.Row:
     """Compare quality, which the paper proves and figure 10 shows, exactly; seconds are of one core, as they come."""
     topology = parse_topology(spec)
     schedule, seconds = _timed(topology)
@@ -336,7 +333,7 @@ def _row(spec: str, printed_s: str) -> Row:
     }
 
 
-def _points(rows: Sequence[Row]) -> Iterator[Point]:
+def _points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     """Yield figure 10: what the schedules cost beside the least, a panel for each family and cost."""
     for cost, keys in {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}.items():
         for row in rows:
@@ -347,12 +344,12 @@ def _points(rows: Sequence[Row]) -> Iterator[Point]:
             )
 
 
-TABLE_6 = Experiment(
+TABLE_6 = framework.Experiment(
     name="direct-connect-table-6",
     question="Is BFB optimal on hypercubes and 2D tori, and how long does it take beside the printed seconds?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 6 and "
     "figure 10",
-    columns=columns(
+    columns=framework.columns(
         "nodes, spec, printed s=printed_s, our s=seconds:.3g, T_L=steps, T_B (M/B)=bandwidth_factor, reason"
     ),
     cases=_PRINTED_S,
@@ -434,7 +431,7 @@ _CLAIMS = (
 )
 
 
-def row_of(claim: _Claim) -> Row:
+def row_of(claim: _Claim) -> framework.Row:
     """Return what is said of the instance beside what a verified schedule and the network itself show."""
     topology = parse_topology(claim.spec)
     least = least_bandwidth_factor(claim.nodes)
@@ -471,20 +468,20 @@ def _comes_out(claim: _Claim, steps: int) -> bool:
     return steps == claim.steps if isinstance(claim.steps, int) else said[claim.steps]
 
 
-def _both(key: str) -> Column:
-    def text(row: Row) -> str:
+def _both(key: str) -> framework.Column:
+    def text(row: framework.Row) -> str:
         ours = row["ours"][key]
         word = {True: "yes", False: "no"}.get(ours, ours) if isinstance(ours, bool) else str(ours)
         return f"{word}" + ("" if row["verdict"][key] == "match" else " [off]")
 
-    return Column(key.replace("_", " "), text)
+    return framework.Column(key.replace("_", " "), text)
 
 
-TABLE_9 = Experiment(
+TABLE_9 = framework.Experiment(
     name="direct-connect-table-9",
     question="Do the families of base graphs have the properties that the paper's summary says?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, table 9",
-    columns=columns(
+    columns=framework.columns(
         "family, spec",
         _both("nodes"),
         _both("degree"),

@@ -14,15 +14,7 @@ from fractions import Fraction
 from statistics import fmean, linear_regression, mean
 from typing import Any
 
-from chorale.experiments.framework.experiment import (
-    Column,
-    Experiment,
-    Row,
-    columns,
-    concatenate_rows,
-    finding_row,
-    published,
-)
+from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.live import LiveTimes, measure_times
 from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.runners.api.units import format_size
@@ -76,7 +68,7 @@ class Contender:
 
 def contenders(nodes: int) -> tuple[Contender, ...]:
     """Return what figure 6 compares on `nodes` nodes: the network of table 5 and its rivals."""
-    best = next(row for row in published("5").rows if row.nodes == nodes)
+    best = next(row for row in framework.published("5").rows if row.nodes == nodes)
     return (
         Contender(OURS, best.spec, best.method),
         Contender(SHIFTED_RING, f"shiftedring:{nodes}", "hamiltonian-ring"),
@@ -133,13 +125,13 @@ class SpeedupClaim:
     printed: float
     reasons: Mapping[str, str] = field(default_factory=dict)
 
-    def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> Row:
+    def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> framework.Row:
         """Return the row of the claim; `times` are microseconds by size, nodes and contender."""
         measured = [n for n in self.nodes if (self.size, n, self.better) in times]
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         reached = abs(value - self.printed) <= _WITHIN
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"
-        return finding_row(
+        return framework.finding_row(
             f"{self.better} takes {said} {self.worse}",
             nodes=max(measured),
             value=value,
@@ -153,7 +145,7 @@ class SpeedupClaim:
         )
 
 
-def simulated_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
+def simulated_rows(nodes: int, rivals: Sequence[Contender]) -> list[framework.Row]:
     """Return a row for each size of the paper, with the times that the fit of the testbed gives."""
     schedules = {rival.name: rival.verified() for rival in rivals}
     return [
@@ -162,7 +154,7 @@ def simulated_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
     ]
 
 
-def live_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
+def live_rows(nodes: int, rivals: Sequence[Contender]) -> list[framework.Row]:
     """Return a row for each size with the times of a live run."""
     times = measure_contenders(rivals, tuple(LIVE_SIZES_BYTES.values()), _REPEATS)
     facts = {
@@ -175,13 +167,13 @@ def live_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
     ]
 
 
-def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
+def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
     """Return the rows of all parts, then the claims beside the simulated and beside the live times."""
-    rows = concatenate_rows(parts)
+    rows = framework.concatenate_rows(parts)
     return [*rows, *(row for where in (SIMULATED, LIVE) for row in _claim_rows(where, claims, rows))]
 
 
-def _claim_rows(where: str, claims: Sequence[SpeedupClaim], rows: Sequence[Row]) -> list[Row]:
+def _claim_rows(where: str, claims: Sequence[SpeedupClaim], rows: Sequence[framework.Row]) -> list[framework.Row]:
     of_place = [row for row in rows if row["where"] == where]
     times = {(row["size"], row["nodes"], name): us for row in of_place for name, us in row["us"].items()}
     return [claim.row(where, times) for claim in claims] if times else []
@@ -195,12 +187,14 @@ def _row(where: str, nodes: int, size: str, us: Mapping[str, float]) -> dict[str
     }  # fmt: skip
 
 
-def times_text(row: Row) -> str:
+def times_text(row: framework.Row) -> str:
     """Return the times of a row for people."""
     return ", ".join(f"{name} {us:.5g}" for name, us in row.get("us", {}).items())
 
 
-COLUMNS = columns("where, nodes, size", Column("us", times_text), "finding, ours=value:+.0%, reason")
+COLUMNS = framework.columns(
+    "where, nodes, size", framework.Column("us", times_text), "finding, ours=value:+.0%, reason"
+)
 
 
 _ROWS_OF = {SIMULATED: simulated_rows, LIVE: live_rows}
@@ -223,12 +217,12 @@ _FIGURE_6_CLAIMS = (
 )
 
 
-def _figure_6_rows(case: tuple[str, int]) -> list[Row]:
+def _figure_6_rows(case: tuple[str, int]) -> list[framework.Row]:
     where, nodes = case
     return _ROWS_OF[where](nodes, contenders(nodes))
 
 
-def _figure_6_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _figure_6_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for row in rows:
         if row["kind"] == "times":
             meant = "" if row["where"] == SIMULATED else f", by {format_size(row['size_bytes'])}"
@@ -236,7 +230,7 @@ def _figure_6_points(rows: Sequence[Row]) -> Iterator[Point]:
             yield from ((title, name, row["nodes"], us) for name, us in row["us"].items())
 
 
-FIGURE_6 = Experiment(
+FIGURE_6 = framework.Experiment(
     name="direct-connect-figure-6",
     question="How much faster is allreduce on the best small networks of degree 4 than on rings and trees?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 6; "
@@ -274,7 +268,7 @@ _FIGURE_13_CLAIMS = (
 )
 
 
-def _figure_13_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _figure_13_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for row in rows:
         if row["kind"] == "times":
             for rival in _FIGURE_13_RIVALS:
@@ -283,7 +277,7 @@ def _figure_13_points(rows: Sequence[Row]) -> Iterator[Point]:
                 yield f"{row['where']}, {network}", scheme, row["size_bytes"], over
 
 
-FIGURE_13 = Experiment(
+FIGURE_13 = framework.Experiment(
     name="direct-connect-figure-13",
     question="How much faster is BFB on hypercubes of 8 nodes than what switched networks use?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 13; "
@@ -329,7 +323,7 @@ class _LinearFit:
     max_explained_error: float
     picture: str
 
-    def row(self, points: Sequence[Row]) -> Row:
+    def row(self, points: Sequence[framework.Row]) -> framework.Row:
         """Return the line through `points`, and how far they are from it."""
         xs, ys = [float(point[self.x]) for point in points], [point[self.y] for point in points]
         slope, fixed = linear_regression(xs, ys, proportional=self.through_zero)
@@ -351,16 +345,16 @@ _LINES = (
 )  # fmt: skip
 
 
-def _figure_14_conclusion(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    points = concatenate_rows(parts)
+def _figure_14_conclusion(parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
+    points = framework.concatenate_rows(parts)
     return [*points, *(line.row(points) for line in _LINES)]
 
 
-def _points(nodes: int) -> list[Row]:
+def _points(nodes: int) -> list[framework.Row]:
     """Return what each bandwidth-optimal contender takes live; `factor_us` is T_B at the full rate of the links."""
     rivals = [rival for rival in contenders(nodes) if rival.name != TREES]
     times = measure_contenders(rivals, FIGURE_14_SIZES_BYTES, _TESTBED_FIGURES_REPEATS)
-    rows: list[Row] = []
+    rows: list[framework.Row] = []
     for rival in rivals:
         cost = rival.verified().cost
         factor = cost.time_per_byte * LINKS_OF_A_NODE
@@ -373,7 +367,7 @@ def _points(nodes: int) -> list[Row]:
     return rows
 
 
-def _figure_14_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _figure_14_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     points = sorted((row for row in rows if row["kind"] == "point"), key=lambda row: row["steps"])
     for line, fit in zip(_LINES, (row for row in rows if row["kind"] == "fit"), strict=True):
         yield from ((line.picture, point["network"], point[line.x], point[line.y]) for point in points)
@@ -381,24 +375,24 @@ def _figure_14_points(rows: Sequence[Row]) -> Iterator[Point]:
         yield from ((line.picture, "fit", x, fit["slope"] * x + fit["fixed_us"]) for x in ends)
 
 
-def _fitted(row: Row) -> str:
+def _fitted(row: framework.Row) -> str:
     if row["line"] == "T_L":
         return f"{row['slope']:.4g} us a step + {row['fixed_us']:.4g} us"
     return f"{_NODE_MBPS / row['slope']:.4g} of {_NODE_MBPS} Mbit/s"
 
 
-FIGURE_14 = Experiment(
+FIGURE_14 = framework.Experiment(
     name="direct-connect-figure-14",
     question="Is the time of an allreduce a straight line in the steps, and in the bandwidth factor?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 14; "
     f"live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
-    columns=columns(
+    columns=framework.columns(
         "nodes, spec, network, T_L=steps, T_B (M/B)=bandwidth_factor",
-        Column("1 KiB, us", lambda row: f"{row['small_us']:.4g}" if "small_us" in row else ""),
-        Column("2 MiB, us", lambda row: f"{row['large_us']:.5g}" if "large_us" in row else ""),
+        framework.Column("1 KiB, us", lambda row: f"{row['small_us']:.4g}" if "small_us" in row else ""),
+        framework.Column("2 MiB, us", lambda row: f"{row['large_us']:.5g}" if "large_us" in row else ""),
         "printed",
-        Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
-        Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
+        framework.Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
+        framework.Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
                if "slope" in row else ""), "reason"),
     cases=FIGURE_14_NODES,
     quick=_FIGURE_14_QUICK_NODES,
@@ -425,7 +419,7 @@ _BETWEEN = (
 )
 
 
-def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
+def _figure_11_rows(case: tuple[str, str]) -> list[framework.Row]:
     """Return times side by side, by a model or on an emulated network, then what the paper or both models say of them
     at large sizes: what runs is something between the models."""
     where, spec = case
@@ -446,7 +440,9 @@ def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
         times = measure_contenders((bfb, traditional), sizes, _FIGURE_11_REPEATS)
         facts |= {"where": times["bfb"].where, "reason": times["bfb"].substitution}
         times_us = [{r.name: min_us(times, r, place) for r in (bfb, traditional)} for place in range(len(sizes))]
-    rows: list[Row] = [{**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)]
+    rows: list[framework.Row] = [
+        {**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)
+    ]
     # The gain at large sizes of programs whose ranks wait for what they need, not for the ends of steps
     flow = NetworkModel.of(link_gbps=25)
     seconds = {
@@ -465,27 +461,27 @@ def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
     return [*rows, found | {"reason": _BETWEEN if gain > flowing + _GAIN_WITHIN else None}]
 
 
-def _gain(row: Row) -> float:
+def _gain(row: framework.Row) -> float:
     return float(row["us"]["traditional"] / row["us"]["bfb"] - 1)
 
 
-def _figure_11_points(rows: Sequence[Row]) -> Iterator[Point]:
+def _figure_11_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for row in rows:
         if row["size_bytes"]:
             rates = ((name, row["size_bytes"] / us / 1e3) for name, us in row["us"].items())
             yield from ((row["spec"], name, row["size_bytes"], rate) for name, rate in rates)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = framework.Experiment(
     name="direct-connect-figure-11",
     question="How much faster is BFB than the traditional schedule on small tori, even and uneven?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 11; "
     f"18 to 54 nodes simulated, 8 nodes live on emulated links of {LINK_MBPS} Mbit/s",
-    columns=columns(
+    columns=framework.columns(
         "where, nodes, spec",
-        Column("size", lambda row: format_size(row["size_bytes"]) if row["size_bytes"] else "large"),
+        framework.Column("size", lambda row: format_size(row["size_bytes"]) if row["size_bytes"] else "large"),
         "printed gain=printed_gain:+.0%",
-        Column("our gain", lambda row: f"{row['gain'] if 'gain' in row else _gain(row):+.0%}"),
+        framework.Column("our gain", lambda row: f"{row['gain'] if 'gain' in row else _gain(row):+.0%}"),
         "without ends of steps=flowing_gain:+.0%, reason",
     ),
     cases=[*((SIMULATED, spec) for spec in TORI), *((LIVE, spec) for spec in LIVE_TORI)],

@@ -16,19 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from chorale.experiments.framework.experiment import (
-    Column,
-    Experiment,
-    Interval,
-    PublishedRow,
-    Quantity,
-    Row,
-    columns,
-    columns_of,
-    compare,
-    judge,
-    short_text,
-)
+from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.experiments.framework.references import fit_two_points, growth_exponent, min_seconds, predicted_gbps
 from chorale.runners.api.units import format_size
@@ -59,33 +47,33 @@ _PUBLISHED_OPTIMA = (
 _SLOW = "mi250:2"
 
 
-_OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
+_OPTIMA = [framework.PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
 
 
-def _compare_optimum(row: PublishedRow) -> Row:
+def _compare_optimum(row: framework.PublishedRow) -> framework.Row:
     """Compare the time of a verified schedule, which is also what a certified cut allows for that k."""
     topology = parse_topology(row.spec)
     quantities = []
     if "k" in row.printed:
         k = int(row.printed["k"])
         least_time = fixed_k_optimum(topology, ALLGATHER, k).time_per_byte
-        quantities.append(Quantity("k", Interval.exactly(k)))
+        quantities.append(framework.Quantity("k", framework.Interval.exactly(k)))
     else:
         k = optimum(topology, ALLGATHER).k
         least_time = lower_bound(topology, ALLGATHER).value
-        quantities.append(Quantity("least_k", Interval.exactly(k)))
+        quantities.append(framework.Quantity("least_k", framework.Interval.exactly(k)))
     verified = synthesize("forest", topology, ALLGATHER, Options(k=k), SerialExecutor())
-    algbw = Interval.exactly(1 / verified.cost.time_per_byte)
+    algbw = framework.Interval.exactly(1 / verified.cost.time_per_byte)
     proof = "a cut proves that nothing is faster"
-    quantities.append(Quantity("algbw", algbw, 1 / least_time, proof, smaller_is_better=False))
-    return compare(row, quantities)
+    quantities.append(framework.Quantity("algbw", algbw, 1 / least_time, proof, smaller_is_better=False))
+    return framework.compare(row, quantities)
 
 
-OPTIMA = Experiment(
+OPTIMA = framework.Experiment(
     name="forestcoll-optima",
     question="Do trees reach the exact optima of ForestColl on its testbeds, with every number of trees?",
     source="Zhao et al., ForestColl, section 5 and its public code: allgather of 2 boxes of MI250 and of A100 GPUs",
-    columns=columns_of({"least_k": "least k", "k": "given k", "algbw": "algbw, GB/s"}),
+    columns=framework.columns_of({"least_k": "least k", "k": "given k", "algbw": "algbw, GB/s"}),
     cases=_OPTIMA,
     quick=[row for row in _OPTIMA if row.spec != _SLOW],
     evaluate=lambda row: [_compare_optimum(row)],
@@ -140,7 +128,7 @@ class _Assessment:
     evidence: str
 
 
-def _rows(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
+def _rows(case: tuple[str, str, tuple[int, ...]]) -> list[framework.Row]:
     asked, tool, sizes = case
     generator = _GENERATORS[tool]
     return [_row(tool, asked, None if generator is None else _assess(asked, generator, sizes))]
@@ -152,14 +140,16 @@ def _assess(asked: str, generator: _Generator, sizes: Sequence[int]) -> _Assessm
             made = synthesize(generator.method, parse_topology(SWITCHED), generator.collective, None, SerialExecutor())
         except InvalidInput as refusal:
             return _Assessment(False, str(refusal))
-        return _Assessment(True, f"verified on {SWITCHED}, {short_text(1 / made.cost.time_per_byte)} GB/s")
+        return _Assessment(True, f"verified on {SWITCHED}, {framework.short_text(1 / made.cost.time_per_byte)} GB/s")
     return _is_optimal(generator) if asked == "optimal" else _scales(generator, sizes)
 
 
 def _is_optimal(generator: _Generator) -> _Assessment:
     """Compare with the certified bound on several networks; the worst one counts."""
     worst, where = max((_over_bound(generator, spec), spec) for spec in DIRECT)
-    return _Assessment(worst == 1, f"{short_text(worst)} times the bound" + ("" if worst == 1 else f" on {where}"))
+    return _Assessment(
+        worst == 1, f"{framework.short_text(worst)} times the bound" + ("" if worst == 1 else f" on {where}")
+    )
 
 
 def _over_bound(generator: _Generator, spec: str) -> Fraction:
@@ -183,7 +173,7 @@ def _seconds(generator: _Generator, nodes: int) -> float:
     return min_seconds(make, _REPEATS, time.process_time)
 
 
-def _row(tool: str, asked: str, answer: _Assessment | None) -> Row:
+def _row(tool: str, asked: str, answer: _Assessment | None) -> framework.Row:
     printed = tool in _CHECKED[asked]
     verdict, reason = None, _NOT_OURS
     if answer is not None:
@@ -204,14 +194,14 @@ def _mark(value: bool | None) -> str:
     return "" if value is None else "yes" if value else "no"
 
 
-TABLE_1 = Experiment(
+TABLE_1 = framework.Experiment(
     name="forestcoll-table-1",
     question="Which generators of schedules take switches, reach the optimum, and scale?",
     source="Zhao et al., ForestColl, table 1 and section 2; tried on ours of each kind, SCCL and TACCL left out",
-    columns=columns(
+    columns=framework.columns(
         "tool, property",
-        Column("printed", lambda row: _mark(row["printed"])),
-        Column("ours", lambda row: _mark(row["ours"])),
+        framework.Column("printed", lambda row: _mark(row["printed"])),
+        framework.Column("ours", lambda row: _mark(row["ours"])),
         "what was seen=reason",
     ),
     cases=_asked(GROWING),
@@ -262,7 +252,7 @@ _TABLE_2_BLIND = (
 )
 
 
-def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
+def _table_2_rows(case: tuple[str, str, str]) -> list[framework.Row]:
     fabric, collective, generator = case
     recorded = {size: _recorded_gbps(*case, size) for size in SIZES}
     predicted = _table_2_predictions(fabric, collective) if generator == "ForestColl" else {}
@@ -292,9 +282,9 @@ def _table_2_predictions(fabric: str, collective: str) -> dict[int, float]:
 
 def _table_2_row(
     key: tuple[str, str, str], size: int, printed: str, recorded: Fraction, predicted: float | None
-) -> Row:
+) -> framework.Row:
     fabric, collective, generator = key
-    verdict = judge(printed, Interval.exactly(recorded), smaller_is_better=False)
+    verdict = framework.judge(printed, framework.Interval.exactly(recorded), smaller_is_better=False)
     error = None if predicted is None else predicted / float(recorded) - 1
     far = error is not None and abs(error) > _WITHIN
     return {
@@ -313,7 +303,7 @@ def _table_2_row(
     }
 
 
-def _points(rows: Sequence[Row]) -> Iterator[Point]:
+def _points(rows: Sequence[framework.Row]) -> Iterator[Point]:
     for row in rows:
         title, generator, size = f"{row['collective']}, {row['spec']}", row["generator"], row["size_bytes"]
         yield title, generator, size, float(row["printed"])
@@ -321,15 +311,17 @@ def _points(rows: Sequence[Row]) -> Iterator[Point]:
             yield title, f"{generator}, predicted", size, row["predicted_gb_per_s"]
 
 
-TABLE_2 = Experiment(
+TABLE_2 = framework.Experiment(
     name="forestcoll-table-2",
     question="Are printed bandwidths of MI250 GPUs those of the record, and how far off does our model predict them?",
     source=f"Zhao et al., ForestColl, table 2; {MI250_SOURCE}",
-    columns=columns(
+    columns=framework.columns(
         "spec, collective, schedules of=generator",
-        Column("size", lambda row: format_size(row["size_bytes"])),
+        framework.Column("size", lambda row: format_size(row["size_bytes"])),
         "printed GB/s=printed, recorded=recorded_gb_per_s:.4g",
-        Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
+        framework.Column(
+            "predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""
+        ),
         "error=error:+.0%, reason",
     ),
     cases=tuple(_TABLE_2_PRINTED),  # fabrics, collectives and generators
@@ -364,7 +356,7 @@ _ONLY_PRINTED = "printed only: these schedules are neither published nor ours to
 _IN_THE_FIT = "in the fit"
 
 
-def _table_3_rows(case: tuple[str, str]) -> list[Row]:
+def _table_3_rows(case: tuple[str, str]) -> list[framework.Row]:
     predicted = _table_3_predictions(*case) if case[1] in _METHODS else {}
     return [
         _table_3_row(case, size, text, predicted.get(size))
@@ -380,7 +372,7 @@ def _table_3_predictions(collective: str, generator: str) -> dict[int, float]:
     return _predicted_gbps(known, _cost(FABRIC, _FITTED_COLLECTIVE, method, k), _cost(FABRIC, collective, method, k))
 
 
-def _table_3_row(key: tuple[str, str], size: int, printed: str, predicted: float | None) -> Row:
+def _table_3_row(key: tuple[str, str], size: int, printed: str, predicted: float | None) -> framework.Row:
     collective, generator = key
     error = None if predicted is None else predicted / float(printed) - 1
     is_fitted = error is not None and collective == _FITTED_COLLECTIVE and size in _FITTED_SIZES
@@ -403,15 +395,17 @@ def _table_3_row(key: tuple[str, str], size: int, printed: str, predicted: float
     }
 
 
-TABLE_3 = Experiment(
+TABLE_3 = framework.Experiment(
     name="forestcoll-table-3",
     question="How far off does our model predict the printed bandwidths of A100 GPUs, from two of them?",
     source="Zhao et al., ForestColl, table 3; its runs have no public record: what was printed stands for them",
-    columns=columns(
+    columns=framework.columns(
         "collective, schedules of=generator",
-        Column("size", lambda row: format_size(row["size_bytes"])),
+        framework.Column("size", lambda row: format_size(row["size_bytes"])),
         "printed GB/s=printed",
-        Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
+        framework.Column(
+            "predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""
+        ),
         "error=error:+.0%, reason",
     ),
     cases=tuple(_TABLE_3_PRINTED),  # collectives and generators

@@ -14,14 +14,8 @@ from chorale.tuner.cli import slurm as slurm_jobs
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.options import Address, campaigns
 from chorale.tuner.cli.output import emit_json, notice, print_result
+from chorale.tuner.config import campaign_file
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.config.campaign_file import (
-    RecordedJob,
-    coverage_lines,
-    load_campaign,
-    read_document,
-    recorded_campaigns,
-)
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.job_traces import load_record
 from chorale.tuner.files.read_write import require_new_folder
@@ -106,7 +100,7 @@ def tune(
         for flag, value in (("--detach", detach), ("--nccl-tuner-csv", nccl_tuner), ("--programs", programs)):
             if value:
                 raise InvalidInput("a recorded job is tuned by several campaigns", flag, "leave it out")
-        document = {} if campaign is None else read_document(campaign)
+        document = {} if campaign is None else campaign_file.read_document(campaign)
         document |= {} if network is None else {"topology": network}
         if "topology" not in document and not any(text.startswith("topology=") for text in settings):
             way_out = "say --topology SPEC, such as hypercube:3"
@@ -139,7 +133,7 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
     """Return the campaign of `file` and its network, both checked."""
     if file is None:
         raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
-    campaign = load_campaign(file, overrides)
+    campaign = campaign_file.load_campaign(file, overrides)
     check_methods(campaign, files=True)
     topology = load_topology(campaign.topology)
     check_runner(campaign, topology)
@@ -173,8 +167,8 @@ def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[s
     document:  keys of a campaign file for everything that the record does not contain
     overrides: values of keys, as on the command line
     """
-    job = RecordedJob.of(load_record(record))
-    campaigns = recorded_campaigns(job, record.stem, document, overrides)
+    job = campaign_file.RecordedJob.of(load_record(record))
+    campaigns = campaign_file.recorded_campaigns(job, record.stem, document, overrides)
     networks = []
     for campaign in campaigns:
         check_methods(campaign)
@@ -186,7 +180,7 @@ def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[s
         networks.append(topology)
     campaigns = [campaign_on(campaign, topology) for campaign, topology in zip(campaigns, networks, strict=True)]
     if not choices.as_json:
-        notice("\n".join(coverage_lines(job, campaigns)))
+        notice("\n".join(campaign_file.coverage_lines(job, campaigns)))
     documents: list[dict[str, Any] | None] = []
     for campaign, topology in zip(campaigns, networks, strict=True):
         if choices.dry_run:

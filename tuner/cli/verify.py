@@ -39,14 +39,8 @@ from chorale.synth.verify.verify import inspect
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import stage_display
 from chorale.tuner.costs.pricing import program_loads
+from chorale.tuner.files import program_files
 from chorale.tuner.files.collective_files import collective_file_text, load_collective
-from chorale.tuner.files.program_files import (
-    is_program_file,
-    network_to_judge_on,
-    parts_of,
-    read_program_text,
-    write_program,
-)
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts
@@ -84,7 +78,7 @@ def verify(
     """
     if fix != (output is not None):
         raise InvalidInput("--fix and --output belong together", "one of them", "give both, or neither")
-    if is_program_file(file):
+    if program_files.is_program_file(file):
         collective = load_collective(collective_file)
         title, unit, document = _verify_program(file, spec, collective, output if fix else None)
     elif collective_file is not None:
@@ -126,8 +120,8 @@ def lift(
     """
     require_plot_format(plot)
     size_bytes, collective = None if size is None else parse_size(size), load_collective(collective_file)
-    text = read_program_text(file, MAX_TEXT_BYTES)
-    topology, is_named = network_to_judge_on(spec, read_unchecked(text, collective).program)
+    text = program_files.read_program_text(file, MAX_TEXT_BYTES)
+    topology, is_named = program_files.network_to_judge_on(spec, read_unchecked(text, collective).program)
     reading = read_program(text, topology, collective)
     program, verdict, violations = reading.program, reading.verdict, reading.verdict.violations
     if fix:
@@ -199,9 +193,9 @@ def _verify_program(
     file: str, spec: str | None, collective: CustomCollective | None, output: str | None
 ) -> tuple[str, str, dict[str, Any]]:
     """Return title, unit of bandwidths and document; write the program with its bound if a file is given."""
-    lifted = read_unchecked(read_program_text(file, MAX_TEXT_BYTES), collective)
+    lifted = read_unchecked(program_files.read_program_text(file, MAX_TEXT_BYTES), collective)
     program = lifted.program
-    topology, is_named = network_to_judge_on(spec, program)
+    topology, is_named = program_files.network_to_judge_on(spec, program)
     verdict = judge(lifted, topology)
     if output is not None:
         _write_bounded(file, verdict, output)
@@ -432,7 +426,7 @@ def lower(
             document["notices"] = sharing_notices(built.read_back, options)
             document |= loss_document(verified, options, built.program, size_bytes)
             custom = None if built.program.switches else built.program.collective.custom
-    write_program(output, parts_of(text, target) if per_rank else (text,), per_rank)
+    program_files.write_program(output, program_files.parts_of(text, target) if per_rank else (text,), per_rank)
     if custom is not None:
         document["collective_file"] = output.rstrip("/") + COLLECTIVE_SUFFIX
         write_file(document["collective_file"], collective_file_text(custom).encode())

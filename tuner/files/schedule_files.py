@@ -6,14 +6,7 @@ from pathlib import Path
 
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
-from chorale.synth.schedule.codec import (
-    MAX_JSON_ROWS,
-    from_json_text,
-    from_parquet,
-    stated_id,
-    to_json_text,
-    to_parquet,
-)
+from chorale.synth.schedule import codec
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -56,23 +49,23 @@ def load_for_inspection(path: str | Path) -> tuple[AnySchedule, str]:
     require_schedule_suffix(path)
     content = read_file(str(path))
     schedule = _read(path, content, require_id=False)
-    return schedule, stated_id(content)
+    return schedule, codec.stated_id(content)
 
 
 def _read(path: str | Path, content: bytes, require_id: bool = True) -> AnySchedule:
     if Path(path).suffix != ".parquet":
-        return from_json_text(content, load_topology, require_id)
+        return codec.from_json_text(content, load_topology, require_id)
     return read_parquet(content, require_id)
 
 
 def read_parquet(content: bytes, require_id: bool = True) -> AnySchedule:
     """Return the schedule in the bytes of a .parquet file, in its form. It is not yet verified."""
-    return from_parquet(content, load_topology, require_id)
+    return codec.from_parquet(content, load_topology, require_id)
 
 
 def save_schedule(verified: VerifiedSchedule, path: str | Path) -> None:
     """Write a verified schedule to `path`, by its suffix; an older file survives any failure."""
     schedule = verified.schedule
-    require_schedule_suffix(path, schedule.form if schedule.transfer_count > MAX_JSON_ROWS else "columns")
+    require_schedule_suffix(path, schedule.form if schedule.transfer_count > codec.MAX_JSON_ROWS else "columns")
     is_parquet = Path(path).suffix == ".parquet"
-    write_file(path, to_parquet(schedule) if is_parquet else to_json_text(schedule).encode())
+    write_file(path, codec.to_parquet(schedule) if is_parquet else codec.to_json_text(schedule).encode())

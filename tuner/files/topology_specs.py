@@ -10,19 +10,11 @@ from pathlib import Path
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational
+from chorale.synth.topology.formats import slurm as slurm_formats
 from chorale.synth.topology.formats.files import fabric_text, from_bytes, machine_of
 from chorale.synth.topology.formats.ibnetdiscover import read_fabric
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology, cluster_topology
-from chorale.synth.topology.formats.slurm import (
-    SlurmNodes,
-    SlurmTree,
-    expanded_names,
-    is_slurm_tree,
-    parse_slurm_tree,
-    slurm_gpu_topology,
-    slurm_topology,
-)
 from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -126,9 +118,9 @@ def read_network(file: str, options: MachineOptions) -> ReadNetwork:
     if (text := fabric_text(content)) is not None:
         options.refuse(file, "are not for an output of ibnetdiscover", "rails", "nvlink_boxes", "oversubscription")
         return _of_fabric(text, options, spec)
-    if is_slurm_tree(content):
+    if slurm_formats.is_slurm_tree(content):
         options.refuse(file, "are for the dump of a machine", "boxes", "rails", "nvlink_boxes")
-        slurm, names = slurm_network(file, options), tuple(expanded_names(options.nodes or ""))
+        slurm, names = slurm_network(file, options), tuple(slurm_formats.expanded_names(options.nodes or ""))
         order = f"ranks are in the order of switches: hosts {','.join(slurm.hosts(names))}"
         positions = (_ONLY_PLACES,) if slurm.machine is not None and slurm.machine.positions_only else ()
         return ReadNetwork(slurm.topology(names), (order, *positions))
@@ -140,7 +132,7 @@ def read_network(file: str, options: MachineOptions) -> ReadNetwork:
 
 
 def _of_fabric(text: str, options: MachineOptions, spec: str) -> ReadNetwork:
-    fabric, names = read_fabric(text), tuple(expanded_names(options.nodes or ""))
+    fabric, names = read_fabric(text), tuple(slurm_formats.expanded_names(options.nodes or ""))
     if options.machine is None:
         return ReadNetwork(fabric.topology(spec, names, options.boxes))
     machine, hosts = machine_of_option(options), fabric.chosen(names, options.boxes)
@@ -166,7 +158,7 @@ class SlurmNetwork:
     rate:    GB/s of every NIC; None for those of the dump
     """
 
-    tree: SlurmTree
+    tree: slurm_formats.SlurmTree
     machine: Machine | None
     rate: Fraction | None
     oversubscription: Fraction
@@ -174,17 +166,17 @@ class SlurmNetwork:
 
     def topology(self, names: tuple[str, ...]) -> Topology:
         """Return the network of the nodes `names`; of all nodes if it is empty."""
-        nodes = SlurmNodes(self.tree, names, self.oversubscription)
+        nodes = slurm_formats.SlurmNodes(self.tree, names, self.oversubscription)
         if self.machine is not None:
-            return slurm_gpu_topology(nodes, self.machine, self.rate, self.spec)
+            return slurm_formats.slurm_gpu_topology(nodes, self.machine, self.rate, self.spec)
         if self.rate is None:
             way_out = "add --nic-gbps 200, or --machine"
             raise InvalidInput("Slurm does not know how fast nodes send", "no --nic-gbps", way_out)
-        return slurm_topology(nodes, self.rate, self.spec)
+        return slurm_formats.slurm_topology(nodes, self.rate, self.spec)
 
     def hosts(self, names: tuple[str, ...]) -> list[str]:
         """Return the nodes `names` in the order of their ranks."""
-        return SlurmNodes(self.tree, names).ranked
+        return slurm_formats.SlurmNodes(self.tree, names).ranked
 
 
 def slurm_network(file: str, options: MachineOptions) -> SlurmNetwork:
@@ -195,4 +187,4 @@ def slurm_network(file: str, options: MachineOptions) -> SlurmNetwork:
     if ratio < 1:
         way_out = "write 2 for half of what is below"
         raise InvalidInput("--oversubscription must be at least 1", given, way_out)
-    return SlurmNetwork(parse_slurm_tree(read_file(file)), machine, options.nic, ratio, f"file:{file}")
+    return SlurmNetwork(slurm_formats.parse_slurm_tree(read_file(file)), machine, options.nic, ratio, f"file:{file}")

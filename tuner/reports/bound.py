@@ -12,15 +12,8 @@ from typing import Any
 
 from rich.table import Table
 
+from chorale.synth.bounds import lower_bound as lower_bounds
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
-from chorale.synth.bounds.lower_bound import (
-    bound_of_schedule,
-    in_network_bound,
-    lower_bound,
-    reduce_scatter_allgather_time,
-    require_reach,
-    stronger,
-)
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
@@ -67,15 +60,15 @@ def checked(topology: Topology, collective: Collective, bound: Bound) -> Bound:
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
     """Return the bound on `collective`, checked by separate code. `k` is for collectives of trees only."""
-    require_reach(topology)
+    lower_bounds.require_reach(topology)
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:
             rule = "--k is for allgather, reduce_scatter, broadcast and reduce"
             raise InvalidInput(rule, collective.name, "add --collective allgather")
-        report = BoundReport(topology, collective, lower_bound(topology, collective))
+        report = BoundReport(topology, collective, lower_bounds.lower_bound(topology, collective))
         if collective.name == CollectiveName.ALLREDUCE:
-            both = reduce_scatter_allgather_time(topology)
-            bound = lower_bound(topology, collective, both)
+            both = lower_bounds.reduce_scatter_allgather_time(topology)
+            bound = lower_bounds.lower_bound(topology, collective, both)
             pairs = pairs_if_countable(topology) if bound.value < both else None
             if pairs is not None:
                 check_pair_certificate(topology, pairs.certificate)
@@ -87,10 +80,10 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
         limited = switch_bound(topology, collective)
         if limited is not None and limited.value > best.time_per_byte:
             report = replace(report, bound=limited)
-    in_network = in_network_bound(topology, collective)
+    in_network = lower_bounds.in_network_bound(topology, collective)
     if in_network is not None:
         checked(topology, collective, in_network)
-        report = replace(report, bound=stronger(report.bound, in_network))  # it holds for ranks alone, too
+        report = replace(report, bound=lower_bounds.stronger(report.bound, in_network))  # it holds for ranks alone, too
     checked(topology, collective, report.bound)
     return replace(report, in_network=in_network)
 
@@ -377,7 +370,7 @@ def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str,
             request = replace(request, topology=failure.survivor(topology))
         verified = verified_schedule(request, SerialExecutor())
         schedule, achieved = verified.schedule, verified.cost.time_per_byte
-        bound = checked(request.topology, request.collective, bound_of_schedule(schedule, achieved))
+        bound = checked(request.topology, request.collective, lower_bounds.bound_of_schedule(schedule, achieved))
     except ChoraleError as error:  # one failure without a plan must not hide the plans of the others
         return row | {"reason": str(error), "slowdown": None}
     return row | {

@@ -25,16 +25,9 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access, load_access
 from chorale.tuner.service.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.fabrics import WatchedFabrics
-from chorale.tuner.service.http import middleware
+from chorale.tuner.service.http import job_routes, middleware
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.events import EventStreams, event_router
-from chorale.tuner.service.http.job_routes import (
-    fabric_router,
-    job_router,
-    result_router,
-    submission_router,
-    topology_router,
-)
 from chorale.tuner.service.http.schema import REFUSALS, CurrentCaller, HealthView
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
@@ -45,8 +38,8 @@ from chorale.tuner.service.settings import load_settings
 
 TITLE = "Chorale"
 ROUTERS = (
-    *(submission_router, job_router, result_router, topology_router),
-    *(campaign_router, best_router, fabric_router, event_router),
+    *(job_routes.submission_router, job_routes.job_router, job_routes.result_router, job_routes.topology_router),
+    *(campaign_router, best_router, job_routes.fabric_router, event_router),
 )
 _SWAGGER_VERSION = "5.35.0"
 _EXPLORER = f"""<!doctype html>
