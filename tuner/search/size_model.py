@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -399,8 +400,7 @@ class AcquisitionOptimizer:
     ) -> Candidate:
         """Return a point that is none of the given ones; there must be one. Never raises for any values.
 
-        If the model fails, its fitted parameters are dropped; then a simpler one decides, then chance. `notes` counts
-        this.
+        If the model fails, its fitted parameters are dropped; if it fails again, chance decides. `notes` counts this.
 
         gains:  logarithm of the speed-up over the baseline at each size, for measured points: at least one
         failed: points without a measurement; they count like the slowest
@@ -410,47 +410,15 @@ class AcquisitionOptimizer:
         self.expected_gain = None
         usable = {point: np.clip(np.nan_to_num(values), -MOST_GAIN, MOST_GAIN) for point, values in gains.items()}
         with _linear_algebra().limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
-            for step in (self._by_model, self._by_expected_model, self._by_effects):
-                point = step(usable, failed, busy)
-                if point is not None:
-                    return point
-        self.notes["a point was drawn at random"] += 1
+            for note in ("the model was taken back to its prior", "a point was drawn at random"):
+                with suppress(np.linalg.LinAlgError, ValueError, ArithmeticError):
+                    if (point := self._next(usable, failed, busy)) is not None:
+                        return point
+                self.notes[note] += 1
+                self._model.reset()  # the noise of the prior keeps matrices regular
+                self._fitted = len(gains) + len(failed) + len(busy)
         tried = np.array([self._number[point] for point in (*gains, *failed, *busy)])
         return self._points[int(self._untried(tried)[0])]
-
-    def _by_model(
-        self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
-    ) -> Candidate | None:
-        try:
-            return self._next(gains, failed, busy)
-        except (np.linalg.LinAlgError, ValueError, ArithmeticError):
-            return None
-
-    def _by_expected_model(
-        self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
-    ) -> Candidate | None:
-        """Choose by the model before it is fitted; its noise keeps its matrices regular."""
-        self.notes["the model was taken back to its prior"] += 1
-        self._model.reset()
-        self._fitted = len(gains) + len(failed) + len(busy)
-        return self._by_model(gains, failed, busy)
-
-    def _by_effects(
-        self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
-    ) -> Candidate | None:
-        """Choose by the means of points that share a value with it; rarely tried values come first."""
-        self.notes["means of each parameter stood in for the model"] += 1
-        tried = np.array([self._number[point] for point in gains])
-        scores = np.array(list(gains.values())) @ self._outputs.T @ self._counts
-        if not len(tried) or not np.all(np.isfinite(scores)):
-            return None
-        others = self._untried(np.array([self._number[point] for point in (*gains, *failed, *busy)]))
-        expected = np.zeros(len(others))
-        for axis in self._axes:
-            near = axis.distances(others, tried) == 0
-            counts = near.sum(axis=1)
-            expected += (near @ (scores - scores.mean())) / (counts + 1) + scores.std() / np.sqrt(counts + 1)
-        return self._points[int(others[np.argmax(expected)])]
 
     def _next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
