@@ -1,10 +1,12 @@
-"""What one rank counts, and for how long."""
+"""What one rank counts, and for how long; its file is there whole or not at all."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
-from chorale.job.record import CallClock, CallCount, CallKey, JobRecorder, read_record
+from chorale.job.record import CallClock, CallCount, CallKey, JobRecorder, read_record, write_whole
 
 
 def test_calls_under_way_at_once_do_not_count_their_waiting_twice() -> None:
@@ -27,3 +29,16 @@ def test_the_file_says_what_was_counted(tmp_path: Path) -> None:
         CallKey("broadcast", "int8", (1, 0), 1, 64): CallCount(1, 0.25),
     }
     assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_a_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    for content in (b"first, and longer", b"second"):
+        write_whole(path, content)
+        assert path.read_bytes() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_a_device_stays() -> None:
+    write_whole(Path("/dev/null"), b"content")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from chorale.experiments.framework.catalog import FILE, NAMES, file_text, summaries
 from chorale.experiments.framework.experiment import Column, Experiment
 from chorale.experiments.framework.report import (
     ReportSection,
@@ -131,3 +132,13 @@ def test_what_differs_comes_first_with_its_reason():
         '<tr class="better"><td>better</td><td>swing-table-2</td><td>of: one</td><td>a &lt;better&gt; way</td>' in page
     )
     assert '<a href="#swing-table-2">' in page
+
+
+def test_the_file_is_what_the_experiments_say_of_themselves():
+    assert FILE.read_text(encoding="utf-8") == file_text(), "run: python -m chorale.experiments.framework.catalog"
+
+
+def test_summaries_are_in_the_order_of_lists_with_their_other_names():
+    assert tuple(summary.name for summary in summaries()) == NAMES
+    aliases = {summary.name: summary.aliases for summary in summaries()}
+    assert aliases["training-experts"] == ("direct-connect-figure-9",)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from chorale.tuner.search.size_model import SizeModel, axes_of
+from chorale.tuner.search.size_model import AcquisitionOptimizer, SizeModel, axes_of
 from chorale.tuner.trials.records import Candidate
 
 POINTS = [Candidate(method, k=k, channels=c) for method in ("a", "b") for k in (None, 1, 2) for c in (1, 2, 4)]
@@ -85,3 +85,87 @@ def test_points_that_were_seen_are_believed_to_be_as_they_were() -> None:
     belief = own.posterior(SEEN, observed, SEEN, np.eye(len(SIZES)))
     assert np.max(np.abs(belief.mean - observed)) < 0.05
     assert np.max(belief.deviation) < 0.03
+
+
+CHOSEN_AT = [2**10, 2**14, 2**18]
+CHOICES = [Candidate(method, chunks=chunks) for method in ("a", "b") for chunks in (1, 2, 4, 8, 16, 32)]
+
+
+def gain(point: Candidate) -> NDArray[np.float64]:
+    """Method a loses everywhere; of b few chunks are good at small sizes and many at large ones."""
+    chunks = np.log2(point.chunks or 1)
+    return np.array([0.5 - abs(chunks - best) / 4 for best in (0, 2.5, 5)]) - (1.0 if point.method == "a" else 0.0)
+
+
+def tried(choice: AcquisitionOptimizer, count: int) -> list[Candidate]:
+    gains = {CHOICES[0]: gain(CHOICES[0]), CHOICES[6]: gain(CHOICES[6])}
+    while len(gains) < count:
+        point = choice.next(gains, [], [])
+        assert point not in gains
+        gains[point] = gain(point)
+    return list(gains)
+
+
+def test_every_size_gets_its_best_point_soon() -> None:
+    for seed in range(5):
+        first = tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, seed), 7)
+        best = np.max([gain(point) for point in first], axis=0)
+        assert np.max(np.max([gain(point) for point in CHOICES], axis=0) - best) < 0.15
+
+
+def test_one_point_for_all_sizes_is_found_by_its_mean() -> None:
+    for seed in range(5):
+        first = tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, True, seed), 6)
+        best = max(gain(point).mean() for point in first)
+        assert best == max(gain(point).mean() for point in CHOICES)
+
+
+def test_in_the_end_every_point_was_tried() -> None:
+    assert set(tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, 0), len(CHOICES))) == set(CHOICES)
+
+
+def test_points_under_way_are_not_chosen_and_failures_keep_the_search_away() -> None:
+    gains = {point: gain(point) for point in CHOICES[:2]}
+    busy, failed = CHOICES[2:8], CHOICES[8:11]
+    assert AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, 0).next(gains, failed, busy) == CHOICES[11]
+
+
+def test_equal_seeds_choose_equally() -> None:
+    runs = [tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, 3), len(CHOICES)) for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_a_size_that_counts_more_gets_its_best_point_first() -> None:
+    heavy = CHOSEN_AT.index(2**18)
+    weights = [1e-6 if index != heavy else 1.0 for index in range(len(CHOSEN_AT))]
+    for seed in range(5):
+        first = tried(AcquisitionOptimizer(CHOICES, CHOSEN_AT, False, seed, weights), 5)
+        assert max(gain(point)[heavy] for point in first) == max(gain(point)[heavy] for point in CHOICES)
+
+
+ALL = np.arange(4)
+
+
+def test_names_are_the_same_or_not() -> None:
+    [axis] = axes_of([Candidate(name) for name in ("a", "b", "a", "c")])
+    assert axis.is_named
+    assert axis.distances(ALL[:2], ALL).tolist() == [[0, 1, 0, 1], [1, 0, 1, 1]]
+
+
+def test_numbers_are_apart_by_their_logarithms_and_one_left_open_by_the_whole_range() -> None:
+    [axis] = axes_of([Candidate("a", chunks=chunks) for chunks in (1, 4, 16, None)])
+    assert axis.distances(ALL, ALL).tolist() == [[0, 0.5, 1, 1], [0.5, 0, 0.5, 1], [1, 0.5, 0, 1], [1, 1, 1, 0]]
+
+
+def test_parameters_that_never_differ_are_no_axes() -> None:
+    assert axes_of([Candidate("a"), Candidate("a")]) == []
+    assert len(axes_of([Candidate("a"), Candidate("b", k=3)])) == 2
+
+
+def test_zero_and_no_are_apart_from_all_other_values():
+    for values in ({"pipeline_bytes": (0, 65536, 262144)}, {"reads": (False, True, True)}):
+        [(name, each)] = values.items()
+        [axis] = axes_of([Candidate("a", **{name: value}) for value in each])
+        first, others = np.arange(1), np.arange(1, 3)
+        assert axis.distances(first, others).tolist() == [[1.0, 1.0]]
+        assert axis.distances(first, first).tolist() == [[0.0]]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
+from chorale.runners.api.link_reports import LinkReport
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.links import FabricState, LinkState, LinkTracker, StateChange, single_losses
+from chorale.tuner.watch.watcher import WatchRecords
 
 _RATE = 1e8
 _CUBE = parse_topology("hypercube:3")
@@ -117,3 +120,21 @@ def test_the_loss_of_each_cable_and_of_each_rank_is_a_state() -> None:
     states = list(single_losses(_LINKS))
     left = [parse_topology(state.spec(_CUBE)) for state in states]
     assert [(topology.compute_count, len(topology.links)) for topology in left] == [(8, 22)] * 12 + [(7, 18)] * 8
+
+
+_LINK = (0, 1)
+
+
+def test_rates_at_which_links_carry_bytes(tmp_path: Path) -> None:
+    records = WatchRecords(tmp_path, "cube")
+
+    def load(time_s: float, carried_bytes: int | None) -> float | None:
+        records.note_carried(LinkReport(_LINK, time_s, 1e8, carried_bytes))
+        rate: float | None = records._row(_LINK, LinkTracker(1e8))["carried_bits_per_s"]
+        return rate
+
+    assert load(100.0, 1000) is None
+    assert load(100.5, 2000) is None
+    assert load(102.0, 251_000) == 1e6
+    assert load(103.0, 0) == 0.0  # a fabric that was brought up anew
+    assert load(104.0, None) == 0.0

@@ -1,19 +1,27 @@
-"""Tuning replayed on recorded measurements: tasks are what was recorded, answers are judged by the truth."""
+"""Recorded runs: tasks of replayed tuning are what was recorded, and the model is as far off as rows say."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from chorale.experiments.framework.catalog import load
+from chorale.experiments.framework.experiment import Row
+from chorale.experiments.framework.run import run_experiment
 from chorale.experiments.ours.tuning import (
+    FABRIC,
     RecordedTask,
     _row,
     best_on_other_fabric,
+    mi250_program,
+    mi250_runs,
     quantiles,
     replay_search,
     trials_until,
 )
 from chorale.runners.recorded.table import mi250_table
+from chorale.synth.targets.judge import check_program
+from chorale.synth.topology.spec import parse_topology
 
 SMALL = RecordedTask.of("mi250_16+16", "reduce_scatter")
 
@@ -71,3 +79,56 @@ def test_quantiles_are_values_that_occurred() -> None:
     assert quantiles([1, 2, 3, 4, 5, 6, 7, 8, 9, 100]) == [1, 3, 5, 8, 9]
     assert trials_until(np.array([False, True, False])) == 2
     assert trials_until(np.array([False, False])) == 3
+
+
+PROGRAMS = ("mi250-allgather", "mi250-allreduce", "mi250-reduce-scatter")
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return list(run_experiment(load("mi250-prediction"), False).rows)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_do_what_their_collective_says(name):
+    program = mi250_program(name)
+    assert len(program.ranks) == parse_topology(FABRIC).compute_count
+    assert check_program(program) == []
+
+
+def test_runs_are_those_of_the_programs():
+    assert {run.program for run in mi250_runs()} == set(PROGRAMS)
+    assert len({(run.program, run.buffer_bytes, run.size_bytes) for run in mi250_runs()}) == len(mi250_runs()) == 90
+
+
+@pytest.mark.slow
+def test_errors_are_as_documented(rows):
+    assert all(row["holds"] for row in rows)
+    fitted = [abs(row["error"]) for row in rows if row["buffer_bytes"] == 2**20]
+    others = [abs(row["error"]) for row in rows if row["buffer_bytes"] != 2**20]
+    assert sum(fitted) / len(fitted) < 0.1
+    assert sum(others) / len(others) < 0.13
+    assert max(map(abs, (row["error"] for row in rows))) > 0.3  # a perfect fit would mean that something is circular
+    large = [row for row in rows if row["size_bytes"] >= 2**26 and row["buffer_bytes"] == 2**20]
+    assert all(abs(row["error"]) < 0.07 and abs(row["unseen_error"]) < 0.16 for row in large)
+
+
+def test_large_deviations_have_a_reason(rows):
+    for row in rows:
+        assert (row["reason"] is not None) or abs(row["error"]) <= 0.1
+
+
+def test_the_picture_repeats(rows, tmp_path):
+    plot = load("mi250-prediction").plot
+    assert plot is not None
+    drawn = []
+    for name in ("one.svg", "two.svg"):
+        plot(rows, tmp_path / name)
+        drawn.append((tmp_path / name).read_bytes())
+    assert drawn[0] == drawn[1]
+
+
+def test_quick_keeps_to_the_buffers_of_the_fit():
+    rows = run_experiment(load("mi250-prediction"), True).rows
+    assert {row["buffer_bytes"] for row in rows} == {2**20}
+    assert len(rows) == 30
