@@ -228,7 +228,7 @@ def reproduce(
     task = Reproduction(folder, store, quick, time.monotonic() + limit_s)
     sections = []
     with open_executor("serial" if quick else "processes", None) as executor:
-        for experiment in _chosen(only or []):
+        for experiment in [load(name) for name in only or []] or load_all():
             typer.echo(f"{experiment.name} …", err=True)
             sections.append(task.section(experiment, executor))
             typer.echo(f"  {sections[-1].summary}", err=True)
@@ -236,10 +236,6 @@ def reproduce(
     typer.echo(str(folder / "report.html"))
     if any(section.error or not section.document or not section.document["holds"] for section in sections):
         raise typer.Exit(1)
-
-
-def _chosen(names: Sequence[str]) -> list[Experiment]:
-    return [load(name) for name in names] or list(load_all())
 
 
 def _write(folder: Path, sections: Sequence[ReportSection], quick: bool) -> None:

@@ -103,12 +103,8 @@ def _fabric_rows(spec: str) -> list[Row]:
     return [row | {"holds": gap <= LARGEST_GAP[spec] and planning_s <= MOST_PLANNING_S}]
 
 
-def _nccl_text(row: Row) -> str:
-    return ", ".join(f"{name} {rate:.0f}" for name, rate in row["nccl_model_algbw"].items())
-
-
-def _published_text(row: Row) -> str:
-    return ", ".join(f"{name.split(':')[0]} {rate:.0f}" for name, rate in row["published_algbw"].items())
+def _rates(heading: str, key: str) -> Column:
+    return Column(heading, lambda row: ", ".join(f"{name.split(':')[0]} {rate:.0f}" for name, rate in row[key].items()))
 
 
 FABRICS = Experiment(
@@ -122,8 +118,8 @@ FABRICS = Experiment(
         Column("gap", lambda row: f"{float(Fraction(row['gap'])):.3%}" if row["gap"] != "0" else "0"),
         Column("how, steps", lambda row: f"{row['construction']}, {row['steps']}"),
         Column("simulated, 1 GiB", lambda row: f"{row['simulated_algbw']:.1f}"),
-        Column("NCCL by model", _nccl_text),
-        Column("NCCL published", _published_text),
+        _rates("NCCL by model", "nccl_model_algbw"),
+        _rates("NCCL published", "published_algbw"),
         "processor s=planning_processor_s:.1f",
     ),
     cases=tuple(LARGEST_GAP),

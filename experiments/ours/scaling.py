@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -42,13 +43,8 @@ _PER_WORKER = 2
 """CPUs that a worker of a campaign counts as: it prepares and measures."""
 
 
-def _strong_scaling_bfb(executor: Executor) -> str:
-    return synthesize_unverified("bfb", parse_topology("genkautz:4,4000"), ALLGATHER, None, executor).id
-
-
-def _strong_scaling_forest(executor: Executor) -> str:
-    options = Options(seeds=_SEEDS)
-    return synthesize_unverified("forest", parse_topology("genkautz:4,400"), ALLGATHER, options, executor).id
+def _schedule(method: str, spec: str, options: Options | None, executor: Executor) -> str:
+    return synthesize_unverified(method, parse_topology(spec), ALLGATHER, options, executor).id
 
 
 def _finder(executor: Executor) -> str:
@@ -57,8 +53,8 @@ def _finder(executor: Executor) -> str:
 
 
 _SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
-    "BFB on genkautz:4,4000": _strong_scaling_bfb,
-    f"trees on genkautz:4,400, {_SEEDS} seeds": _strong_scaling_forest,
+    "BFB on genkautz:4,4000": partial(_schedule, "bfb", "genkautz:4,4000", None),
+    f"trees on genkautz:4,400, {_SEEDS} seeds": partial(_schedule, "forest", "genkautz:4,400", Options(seeds=_SEEDS)),
     f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
 }
 """What is made, as a function from an executor to a digest of the answer."""
@@ -84,7 +80,10 @@ def _answer(task: str) -> list[Row]:
 
     counts = worker_counts(core_count())
     with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):
-        rounds = _campaign_rounds(counts) if task == _CAMPAIGN else _synthesis_rounds(_SYNTHESIS[task], counts)
+        if task == _CAMPAIGN:
+            rounds = [{each: _campaign(each, number) for each in counts} for number in range(_CAMPAIGN_ROUNDS)]
+        else:
+            rounds = _synthesis_rounds(_SYNTHESIS[task], counts)
     return [_row(task, workers, rounds) for workers in counts]
 
 
@@ -109,10 +108,6 @@ def _timed(make: Callable[[Executor], str], executor: Executor) -> _Timed:
     begun = time.perf_counter()
     answer = make(executor)
     return _Timed(time.perf_counter() - begun, answer)
-
-
-def _campaign_rounds(counts: Sequence[int]) -> list[_Round]:
-    return [{workers: _campaign(workers, number) for workers in counts} for number in range(_CAMPAIGN_ROUNDS)]
 
 
 def _campaign(workers: int, number: int) -> _Timed:
@@ -206,14 +201,13 @@ def _symmetric_bfb(topology: Topology) -> None:
     symmetric_bfb(topology, ALLGATHER, SerialExecutor())
 
 
-def _forest(topology: Topology) -> None:
-    synthesize_unverified("forest", topology, ALLGATHER, None, SerialExecutor())
-
-
 _CASES: Mapping[str, tuple[Callable[[Topology], object], tuple[str, ...]]] = {
     "BFB by symmetry, 2D tori": (_symmetric_bfb, tuple(f"torus:{n}x{n}" for n in (4, 8, 16, 32, 64, 128))),
     "BFB by symmetry, hypercubes": (_symmetric_bfb, tuple(f"hypercube:{n}" for n in (4, 6, 8, 10, 12, 14))),
-    "forest, boxes of A100": (_forest, tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64))),
+    "forest, boxes of A100": (
+        lambda network: synthesize_unverified("forest", network, ALLGATHER, None, SerialExecutor()),
+        tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64)),
+    ),
     "optimum, boxes of A100": (
         lambda network: optimum(network, ALLGATHER),
         tuple(f"a100:{boxes}" for boxes in (2, 4, 8, 16, 32, 64, 128)),
@@ -236,15 +230,13 @@ def _seconds_of(case: tuple[str, str]) -> Mapping[str, Any]:
     title, spec = case
     make, specs = _CASES[title]
     make(parse_topology(specs[0]))  # compiled code is loaded before the clock starts
-    return {"case": title, "nodes": _ranks(spec), "spec": spec, "seconds": _seconds(make, spec)}
+    topology = parse_topology(spec)
+    seconds = min_seconds(lambda: make(topology), _REPEATS, time.process_time)
+    return {"case": title, "nodes": topology.compute_count, "spec": spec, "seconds": seconds}
 
 
 def _conclude(parts: Sequence[Mapping[str, Any]]) -> list[Row]:
     return [row for title in _CASES for row in _rows([part for part in parts if part["case"] == title])]
-
-
-def _ranks(spec: str) -> int:
-    return parse_topology(spec).compute_count
 
 
 def _rows(times: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -262,11 +254,6 @@ def _rows(times: Sequence[Mapping[str, Any]]) -> list[Row]:
         }
         for one in times
     ]
-
-
-def _seconds(make: Callable[[Topology], object], spec: str) -> float:
-    topology = parse_topology(spec)
-    return min_seconds(lambda: make(topology), _REPEATS, time.process_time)
 
 
 def _synthesis_scaling_points(rows: Sequence[Row]) -> Iterator[Point]:

@@ -164,14 +164,6 @@ def _scene_facts(kind: str, curves: Curves) -> dict[str, Any]:
     return {**facts, "reason": None, "holds": True}
 
 
-def _size(row: Row) -> str:
-    return format_size(row["size_bytes"]) if "size_bytes" in row else ""
-
-
-def _times(row: Row) -> str:
-    return "  ".join(f"{name} {us:.4g}" for name, us in row.get("us", {}).items())
-
-
 def _gain(row: Row) -> str:
     if row["kind"] == "finding":
         return f"{row['value']:.3g}, {row['value_with_overhead']:.3g}"
@@ -191,8 +183,8 @@ def _range(row: Row) -> str:
 
 _COLUMNS = columns(
     "spec, Gbit/s=link_gbps",
-    Column("size", _size),
-    Column("us", _times),
+    Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
+    Column("us", lambda row: "  ".join(f"{name} {us:.4g}" for name, us in row.get("us", {}).items())),
     Column(f"gain or value; with {float(OVERHEAD_US)} us a message", _gain),
     Column("range", _range),
     Column("finding", lambda row: f"{row['finding']} ({row['place']})" if row["kind"] == "finding" else ""),
