@@ -12,7 +12,7 @@ import numpy as np
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, short_text
 from chorale.experiments.framework.plots import SIZE, Chart, Point
-from chorale.experiments.swing.figures import OVERHEAD_US
+from chorale.experiments.swing.curves import OVERHEAD_US
 from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, parse_collective

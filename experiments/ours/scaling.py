@@ -81,7 +81,9 @@ def _answer(task: str) -> list[Row]:
     counts = worker_counts(core_count())
     with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):
         if task == _CAMPAIGN:
-            rounds = [{each: _campaign(each, number) for each in counts} for number in range(_CAMPAIGN_ROUNDS)]
+            rounds: list[_Round] = [
+                {each: _campaign(each, number) for each in counts} for number in range(_CAMPAIGN_ROUNDS)
+            ]
         else:
             rounds = _synthesis_rounds(_SYNTHESIS[task], counts)
     return [_row(task, workers, rounds) for workers in counts]

@@ -9,7 +9,7 @@ import pytest
 
 from chorale.experiments.framework.catalog import NAMES, load
 from chorale.experiments.framework.run import run_experiment
-from chorale.experiments.swing.figures import (
+from chorale.experiments.swing.curves import (
     BUCKET,
     DOUBLING,
     MIB,
