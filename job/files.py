@@ -1,7 +1,5 @@
 """Reading of files that a person names: regular ones only, of limited size, so that no reader waits or fills memory."""
 
-from __future__ import annotations
-
 import os
 import stat
 from importlib import resources

@@ -1,7 +1,5 @@
 """The engine of one group of a job, connected to the other ranks, with the programs of the table loaded."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Sequence
 

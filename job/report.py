@@ -1,7 +1,5 @@
 """What a job ran: programs and fallbacks with their numbers of calls, bytes and seconds."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any

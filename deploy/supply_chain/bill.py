@@ -4,8 +4,6 @@
 has it; `third-party-notices.txt` has the licenses, copyleft ones first, and their texts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -7,8 +7,6 @@ exponentials and of a solver, so that their last digits are no facts; the method
 Auto: the method that wins, by processor time of everything that a command does after it started.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

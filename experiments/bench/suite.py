@@ -4,8 +4,6 @@ The references: NetworkX's maximum flows for bounds, SciPy's HiGHS on the linear
 ring by exact bandwidth times for schedules. The command imports this module by name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

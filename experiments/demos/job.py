@@ -1,7 +1,5 @@
 """`make demo-job`: record what a training job calls, tune that on its network, and train again with the table."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

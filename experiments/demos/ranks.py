@@ -1,7 +1,5 @@
 """Runs a torch script as the ranks of a job on an emulated fabric; torch is imported once for all of them."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import multiprocessing

@@ -1,7 +1,5 @@
 """`make demo-watch`: DDP on an emulated hypercube, a fault, and what the watch does about it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

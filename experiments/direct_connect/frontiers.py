@@ -1,7 +1,5 @@
 """Frontiers of our finder: against the printed one, for every size to 2,000 nodes, by kind (figure 15)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction

@@ -2,8 +2,6 @@
 bandwidth time; allreduce and all-to-all on many nodes of degree 4 against rings, trees and tori.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

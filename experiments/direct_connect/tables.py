@@ -5,8 +5,6 @@ with 32 to 1,024 nodes, 8 distance-regular graphs, on all of which BFB is bandwi
 verified schedules, all-to-all rates between bounds, and Moore bounds.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ fabric, and the paper's claims about them. Figure 6 compares the best networks o
 11 tori, figure 13 BFB on hypercubes with the algorithms of switched networks; figure 14 fits lines to times.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

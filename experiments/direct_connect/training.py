@@ -4,8 +4,6 @@ The paper's layer times were recorded on GPUs and are not published; ours are de
 (docs/guide/training.md). Ratios of communication do not depend on them, whole iterations do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

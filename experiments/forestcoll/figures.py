@@ -1,7 +1,5 @@
 """ForestColl's figures 9 and 11, and the examples of the paper on bandwidth-optimal pipelines."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction

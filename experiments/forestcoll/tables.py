@@ -9,8 +9,6 @@ MI250 runs are on public record. The A100 runs were never published: what is fit
 printed digits.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The experiments by name. `chorale experiment` imports this module by name, as `tuner` is below `experiments`."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import json

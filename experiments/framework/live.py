@@ -1,7 +1,5 @@
 """Measurements on an emulated fabric that is up only for them, or on what replaces it where none can be brought up."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

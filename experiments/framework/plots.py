@@ -1,7 +1,5 @@
 """Pictures of rows: panels of lines, each through the points of one name."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 models that are fitted to two known bandwidths.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

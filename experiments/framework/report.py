@@ -1,7 +1,5 @@
 """The report of a reproduction in Markdown and HTML: our rows beside the printed ones, and the outcome of each row."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

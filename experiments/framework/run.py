@@ -1,7 +1,5 @@
 """Running an experiment: its parts over an executor, each saved as soon as it is computed, then the rows."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

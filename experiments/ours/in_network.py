@@ -1,7 +1,5 @@
 """Switches that add and multicast: bounds, schedules and NCCL's algorithms on the fabrics that have them."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Live runs on emulated fabrics: effects of trees per root, chunks and channels, and what the engine adds to a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

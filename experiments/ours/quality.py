@@ -1,7 +1,5 @@
 """Quality of schedules: bandwidth left after failures, programs against their schedules, methods side by side."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

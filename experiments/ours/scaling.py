@@ -1,7 +1,5 @@
 """How much faster synthesis and campaigns are with more Ray workers, on the cores of one machine."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -4,8 +4,6 @@ A gain of 1 means twice the goodput of the best rival, so "up to 3x" is a gain o
 with the room that "around" and "up to" leave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -6,8 +6,6 @@ Ranks run where the mpi runner would start them: on the emulated network that is
 --hosts. The exit code is 1 if a result is wrong or no program ran.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Check a table at the start of an MPI job; the preloaded library runs this module in a Python process."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

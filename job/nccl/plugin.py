@@ -10,8 +10,6 @@ With CHORALE_TUNER_REPORT=FILE a job says what each row decided, and what NCCL w
 `python -m chorale.job.nccl.plugin FILE` shows that.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

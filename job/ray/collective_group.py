@@ -1,7 +1,5 @@
 """A group of actors of ray.util.collective that runs the programs of a tuning table, and leaves the rest to Gloo."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Readers of programs are imported only when something is checked, so that reading a table stays light.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Create a group: its inner group, the table on which all ranks agree, and the engine."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

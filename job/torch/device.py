@@ -1,7 +1,5 @@
 """Whether the GPUs of a group reach each other's memory, and the plans that then run on them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Functions of torch.distributed that ask for the name of a backend before they ask the group: they know ours, too."""
 
-from __future__ import annotations
-
 from functools import cache, wraps
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The library of a group: what serves calls that no program serves."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ the Python class does not define it. So all methods of that class are defined he
 torch.distributed of nearly the same names. Some have two names because torch renamed them in 2.13.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter

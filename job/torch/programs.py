@@ -1,7 +1,5 @@
 """Decide which calls of a group programs serve, and run them: look-ups, counts, refusals, errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace

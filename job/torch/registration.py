@@ -1,7 +1,5 @@
 """`import torch` calls this: it registers the backend "chorale" and loads the rest when a group is created."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -10,8 +10,6 @@ Ranks issue the collectives of a group in one order, so that the number of a cal
 A call costs the comparison of two numbers meanwhile. What was begun before the switch ends with the former table.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

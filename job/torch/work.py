@@ -1,7 +1,5 @@
 """What calls return: work that the group's thread does in order, and one work for several."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

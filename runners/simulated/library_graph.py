@@ -6,8 +6,6 @@ counting, which is what this module does. On boxes with direct links the channel
 rings, the narrowest cut, so that a baseline is rather too strong than too weak.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ corrections by size affect the choice but not the time, and are left out) over t
 times are those of the most loaded links. No time is below the proven bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Find the fabric of a machine with the tools that are installed; without any, emulate a network on its cores."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Which schedules become programs that a target can run, and how fast these are predicted to be at each size."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

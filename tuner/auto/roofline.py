@@ -1,7 +1,5 @@
 """What a fabric allows, what the library reaches on it, and what the best schedule reaches."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`chorale alltoall`: how fast an all-to-all over any routes can be at best, and the plan of one with given sizes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

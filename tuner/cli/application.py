@@ -2,8 +2,6 @@
 message.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass

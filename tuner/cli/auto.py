@@ -1,7 +1,5 @@
 """`chorale auto` and `chorale demo`: what a fabric allows and what to type next; a tuned answer within a minute."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape

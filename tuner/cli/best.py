@@ -1,7 +1,5 @@
 """`chorale best`: the registered program, or algorithm of the library, for a network, collective and size."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`chorale campaign` and `chorale ui`: list, pause and resume campaigns, look after their files, and show them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

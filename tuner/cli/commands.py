@@ -4,8 +4,6 @@
 the `CommandLine` called `NAME_app`.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from functools import cache

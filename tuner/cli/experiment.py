@@ -1,7 +1,5 @@
 """`chorale experiment` and `chorale bench`: questions answered by numbers, and our own benchmarks."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import time

@@ -1,7 +1,5 @@
 """`chorale export`: job folders for other machines: programs, scripts, checklists and a manifest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

@@ -1,7 +1,5 @@
 """`chorale fabric` and `chorale watch`: emulated networks on this machine, and fabrics that are kept tuned."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`chorale find`: the best topologies of a number of nodes and a degree."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote

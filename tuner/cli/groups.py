@@ -1,7 +1,5 @@
 """`chorale groups`: plan groups (tensor-, data-, expert-parallel) that share a fabric, together and each alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path

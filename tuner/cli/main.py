@@ -1,7 +1,5 @@
 """The `chorale` command: the group of all commands, exit codes and options that work everywhere."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.metadata import version

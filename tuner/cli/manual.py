@@ -1,7 +1,5 @@
 """Manual pages of the command and its parts, and completion scripts: `python -m chorale.tuner.cli.manual FOLDER`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """Arguments and options that several commands share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path

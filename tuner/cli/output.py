@@ -1,7 +1,5 @@
 """Output of commands: results on stdout, as text or as one JSON document; notices, progress and logs on stderr."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

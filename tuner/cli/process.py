@@ -1,7 +1,5 @@
 """The process of the command: signals that stop it in order, the end of its Slurm job, passwords in arguments."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

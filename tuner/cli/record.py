@@ -1,7 +1,5 @@
 """`chorale record` and `chorale replay`: which collectives a job calls; how good the tuner is on recorded runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

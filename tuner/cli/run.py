@@ -1,7 +1,5 @@
 """`chorale run` and `chorale judge`: execute a program, check and time it; say whether measured times are good."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext

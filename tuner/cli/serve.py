@@ -1,7 +1,5 @@
 """`chorale serve` and `chorale token`: the HTTP service and its page, and the tokens that may call it."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """`chorale show` and `chorale compare`: what schedules and programs do to a network, alone or side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction

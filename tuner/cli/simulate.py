@@ -1,7 +1,5 @@
 """`chorale simulate`, `training` and `record-training`: predicted times of collectives and of training."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

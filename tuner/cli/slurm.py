@@ -1,7 +1,5 @@
 """`--slurm`: a command as a job of Slurm, submitted, waited for, or written as a script."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

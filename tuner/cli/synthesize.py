@@ -1,7 +1,5 @@
 """`chorale synth`, `bound` and `failures`: schedules, how fast a collective can be at best, and what failures leave."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from shlex import quote as shell_word

@@ -1,7 +1,5 @@
 """`chorale table`: tuning tables for jobs, one file each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path

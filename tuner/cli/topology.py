@@ -1,7 +1,5 @@
 """`chorale topology`: list the families, show one network, import one from a file, compare nodes of a cluster."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from contextlib import nullcontext, suppress

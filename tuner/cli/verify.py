@@ -1,7 +1,5 @@
 """`chorale verify`, `lift` and `lower`: schedules replayed, programs read back, and made of schedules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The section of a campaign file about where programs are measured: one model per runner."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union
 

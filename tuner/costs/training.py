@@ -1,7 +1,5 @@
 """Iterations of training: profiles of models (docs/guide/training.md), and their times on several networks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Files that define custom collectives: YAML or JSON of the format chorale-collective/1."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

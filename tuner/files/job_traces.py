@@ -4,8 +4,6 @@ Such traces describe one rank. The flight recorder writes JSON or a pickle; PyTo
 Chakra's host traces as JSON; Chakra's converter writes a sequence of protocol buffers (`et_def.proto`).
 """
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

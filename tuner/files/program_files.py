@@ -5,8 +5,6 @@ from a file and pass over the others, so that a file with that one alone serves 
 .gz is compressed, for readers that take it, as ours do.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

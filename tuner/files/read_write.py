@@ -1,7 +1,5 @@
 """Reading and writing files whole: after any failure a file is the old one or the new one, never half of each."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

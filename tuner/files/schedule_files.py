@@ -1,7 +1,5 @@
 """Schedule files: .parquet for any size, .json for reading."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from chorale.job.files import read_file

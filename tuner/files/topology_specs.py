@@ -1,7 +1,5 @@
 """Topologies of commands: specs, which may name files, and files of machines and fabrics."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -5,8 +5,6 @@ Text has a row of numbers per rank, separated by commas, semicolons or blanks, a
 scaled to integers, because only proportions matter.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math

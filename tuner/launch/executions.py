@@ -1,7 +1,5 @@
 """Why an execution took as long as it did: its critical path by cause, and the ranks that were late."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

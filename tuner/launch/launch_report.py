@@ -1,7 +1,5 @@
 """The report of a launch: one HTML page that needs nothing but itself."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

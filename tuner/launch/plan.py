@@ -1,7 +1,5 @@
 """`chorale tune --dry-run`: what a campaign would do and how long it would take."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """Knowledge before a launch: earlier launches, recorded runs, and predictions of screening. It is kept for --resume."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Progress of a launch: what people see, how fast trials finish, and the overhead besides measuring."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from abc import ABC, abstractmethod

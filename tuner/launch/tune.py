@@ -1,7 +1,5 @@
 """A whole launch: open its folder, search and measure, judge and register the best programs, report."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Charts: goodput, frontiers, training, and the trials of a campaign."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path

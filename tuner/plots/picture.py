@@ -1,7 +1,5 @@
 """Pictures for notebooks: drawings by matplotlib when they are shown, and networks as SVG."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from functools import cached_property

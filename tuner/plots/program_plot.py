@@ -1,7 +1,5 @@
 """Timelines of programs: predicted, executed, and with marked faults."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traces of executions and of simulated schedules in the format of Perfetto and chrome://tracing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Runs are read from tables of runs, and from results of nccl-tests and others, whose names tell what ran.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Bounds of collectives with their proofs, what they are assumed under, and plans for every single failure."""
 
-from __future__ import annotations
-
 import csv
 import io
 import time

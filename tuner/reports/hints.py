@@ -1,7 +1,5 @@
 """Hints for errors: a word that names something else than what was expected, and flags in Python terms."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

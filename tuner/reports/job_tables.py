@@ -1,7 +1,5 @@
 """Tuning tables for jobs, of program files, campaigns, the registry or predictions; as documents and for people."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

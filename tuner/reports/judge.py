@@ -1,7 +1,5 @@
 """Judge a measured result: compare each size with the proven bound and with the library's own model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction

@@ -27,8 +27,6 @@ MSCCL++ 0.10: a folder of plans, choices, and a Python module by which a job loa
 collectives it is not documented whether a request states the bytes of a rank or of the vector.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """NCCL's channels on a machine: what they carry there, and the rings that Chorale finds in their place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports of schedules and programs: cost, loads of links, resources, predicted times, and what lowering loses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Reports of `chorale synth` and the service: networks, and schedules compared with bounds and older schedules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

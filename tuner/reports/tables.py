@@ -1,7 +1,5 @@
 """Tables for people, the units in them, the console that prints them, and what every report ends in: a `Result`."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

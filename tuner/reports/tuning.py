@@ -1,7 +1,5 @@
 """Reports of a launch: the JSON document of `chorale tune`, and tables for people."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Each parameter is an axis with distances between its values. Points are chosen by expected improvement.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The search space of a campaign: the points of its grid that make sense for its runner, network and sizes."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Campaigns of the service: checked, launched into the cluster, watched through their journals."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The service as a Serve config file names it: `import_path: chorale.tuner.service.deployed:application`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -4,8 +4,6 @@ The folder `watch/NAME` has `state.json` in the format `chorale-watch/1`, which 
 as there is a file `hold` next to it, nothing is published; a file `roll-back` requests the previous table once.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

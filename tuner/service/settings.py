@@ -1,7 +1,5 @@
 """Settings of the service, and what its documents hide."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

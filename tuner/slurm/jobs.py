@@ -4,8 +4,6 @@ The script comes from a template: requests, prologue, Ray if it is needed, stopp
 tasks and GPUs that a runner needs for a network.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -14,8 +14,6 @@ Baselines next to every trial would be most of what a campaign measures. While t
 comes after twice as many trials; when they change, it comes sooner, and earlier measurements of them no longer count.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The best program of each size class, or the baseline that nothing beats, and how the alias of a model moves."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

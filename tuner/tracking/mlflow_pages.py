@@ -1,7 +1,5 @@
 """MLflow's pages and API over a data folder, in this process, for who has the password of that folder."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac

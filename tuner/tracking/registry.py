@@ -5,8 +5,6 @@ A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and carries the full
 algorithm of the library, the version is that algorithm: a manifest without files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """A launch as MLflow sees it: a parent run, below it one run per trial; and what the runs hold."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -3,8 +3,6 @@
 The final comparison measures the best candidates once more, side by side in one run, so that luck does not win.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import statistics

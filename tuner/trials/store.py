@@ -1,7 +1,5 @@
 """The store of a launch: a journal of trials and the files that they name; the launches of a folder, and repair."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

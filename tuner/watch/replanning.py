@@ -1,7 +1,5 @@
 """From the remaining network to a tuning table: verified programs, and how far they are from the bound."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

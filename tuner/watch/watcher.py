@@ -5,8 +5,6 @@ links with their states and rates, the current table, and past events. As long a
 table is published; a file `roll-back` makes the watch publish the previous table, and is then removed.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """The HTTP application with its routes, errors and records, and the service that `chorale serve` starts."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import threading
 import time

@@ -1,7 +1,5 @@
 """Server-sent events: health, jobs, campaigns and fabrics, sent again whenever what a client looks at has changed."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Routes of jobs, results, networks and fabrics: submit a specification, watch the job, fetch its result."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 

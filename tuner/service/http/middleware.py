@@ -1,7 +1,5 @@
 """Steps of every request: limits before it is parsed, security headers, metrics, the audit log."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

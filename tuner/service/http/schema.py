@@ -1,7 +1,5 @@
 """Dependencies that FastAPI injects into routes, and models of their responses for the OpenAPI document."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request

@@ -1,7 +1,5 @@
 """Jobs as requests ask for them: specifications, limits, the memory that they take, and their networks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

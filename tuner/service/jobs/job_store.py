@@ -1,7 +1,5 @@
 """Jobs, results and owners of campaigns on disk, so that they survive a restart of the service."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

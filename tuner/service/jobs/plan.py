@@ -1,7 +1,5 @@
 """From the specification of a job to its plan: the key of the result, the memory, and the task of the worker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that compute what a request needs before it is answered: in turns, within limits."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The job scheduler: takes specifications, queues them fairly by owner, has them computed, stores the results."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading

@@ -1,7 +1,5 @@
 """Tasks of workers: functions from the specification of a job to a document and files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
