@@ -1,7 +1,5 @@
 """Records of what a job calls: what goes in comes out, sums are sums, clusters keep all time and what matters most."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """What one rank counts, and for how long; its file is there whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

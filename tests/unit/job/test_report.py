@@ -1,7 +1,5 @@
 """What a job's report says of the orders in which its programs add."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from chorale.job.report import JobReport

@@ -1,7 +1,5 @@
 """The regression check: counts and certificates of every benchmark are those expected, whatever the machine."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The table of the demo says a program where it beats the job's library, and its figures say what was measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

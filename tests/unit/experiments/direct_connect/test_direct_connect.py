@@ -1,7 +1,5 @@
 """The published tables of the direct-connect paper, and what is said where ours differ."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

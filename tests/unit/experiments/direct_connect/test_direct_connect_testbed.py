@@ -1,7 +1,5 @@
 """Experiments on the small testbed of the direct-connect paper: by its fit, and what is made of live times."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.experiments.direct_connect import testbed

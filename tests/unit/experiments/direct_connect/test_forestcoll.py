@@ -1,7 +1,5 @@
 """ForestColl's numbers, the pipeline paper's example, BFB on tori and Swing's deficiencies."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Our frontiers beside the printed one, and for all sizes."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 

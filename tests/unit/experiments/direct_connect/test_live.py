@@ -1,7 +1,5 @@
 """Experiments that measure: rows of what a runner says, what stands for a fabric, and how workers are counted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

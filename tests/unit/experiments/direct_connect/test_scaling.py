@@ -1,7 +1,5 @@
 """Times and qualities by size: table 6, figure 18, growth of synthesis, and networks with lost links."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

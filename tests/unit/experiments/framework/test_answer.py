@@ -1,7 +1,5 @@
 """Answering experiments: parts over executors, what is kept and taken up again, and cases that can travel."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

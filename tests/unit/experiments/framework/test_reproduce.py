@@ -1,7 +1,5 @@
 """Asking all experiments: what is kept, what is asked again, and how rows end in the report."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 

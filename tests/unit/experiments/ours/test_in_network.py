@@ -1,7 +1,5 @@
 """Fabrics with switches that add: bounds, schedules, NCCL by model and as published."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

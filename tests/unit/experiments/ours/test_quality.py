@@ -1,7 +1,5 @@
 """What lowering loses: nothing where steps follow one another; and our schedules beside those of others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Recorded runs: tasks of replayed tuning are what was recorded, and the model is as far off as rows say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

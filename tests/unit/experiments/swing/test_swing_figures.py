@@ -1,7 +1,5 @@
 """Goodput of Swing and its rivals beside the findings of the Swing paper."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from statistics import quantiles
 

@@ -1,7 +1,5 @@
 """The table's reader in C++ says of every call what the one in Python says."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The plug-in as NCCL calls it, by ctypes: its interfaces, tables of costs and a log."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass, field

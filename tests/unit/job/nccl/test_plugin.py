@@ -1,7 +1,5 @@
 """The tuner plug-in applies the tables that are exported, by every interface of NCCL, and leaves all else to NCCL."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

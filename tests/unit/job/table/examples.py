@@ -1,7 +1,5 @@
 """Small tables for tests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

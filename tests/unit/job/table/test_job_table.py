@@ -1,7 +1,5 @@
 """What a job takes as its table: right, signed where it must be, within limits, and nothing that holds it up."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

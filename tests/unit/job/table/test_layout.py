@@ -1,7 +1,5 @@
 """The file of a table: what goes in comes out, the same bytes each time, and damage is noticed."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

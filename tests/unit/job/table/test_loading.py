@@ -1,7 +1,5 @@
 """A job reads its table without any heavy library."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

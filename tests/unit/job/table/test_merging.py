@@ -1,7 +1,5 @@
 """Merging: for every size, what the first (or last) of the tables says; comparing finds exactly what differs."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import pytest

@@ -1,7 +1,5 @@
 """Verification finds what is wrong with a table, and nothing in a right one."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Programs by batched messages: how they are waited for, on which device."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

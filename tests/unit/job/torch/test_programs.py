@@ -1,7 +1,5 @@
 """Which thread does what: a thread of the group for the processor's memory, the caller's for an accelerator."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 from types import SimpleNamespace

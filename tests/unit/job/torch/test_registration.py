@@ -1,7 +1,5 @@
 """What happens at `import torch`, in another process: fast, and never an error."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Where runs are enqueued on an accelerator: told by a stand-in for torch's functions, for want of one."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What libraries take by their own models: channels, rates, choices, and that no baseline is weaker."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.experiments.ours.in_network import LARGEST_ERROR, PUBLISHED, PublishedRate

@@ -1,7 +1,5 @@
 """`chorale auto` and `chorale demo`: the fabric by the tools that are there, the roofline, the next command."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

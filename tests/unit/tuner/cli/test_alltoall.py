@@ -1,7 +1,5 @@
 """`chorale alltoall`: what it prints and writes, and how it refuses."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`chorale bound`: what it prints, and how it refuses."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale run --calibrate`, and `chorale simulate --calibration` with what it printed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

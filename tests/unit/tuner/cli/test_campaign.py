@@ -1,7 +1,5 @@
 """`chorale campaign check | repair`: one damaged line costs one trial."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

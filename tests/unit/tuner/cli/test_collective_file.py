@@ -1,7 +1,5 @@
 """Programs for collectives that no library has are checked and run against a file that says what must be where."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

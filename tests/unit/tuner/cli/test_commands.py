@@ -1,7 +1,5 @@
 """Commands are listed without being imported, and what the list says of them is what they say themselves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`chorale compare`: exact terms, times of both models, crossovers, and how it refuses."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

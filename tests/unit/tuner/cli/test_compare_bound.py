@@ -1,7 +1,5 @@
 """`chorale compare` with one file: how far it is from the certified bound of a fabric."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.bounds.certificate import check_certificate

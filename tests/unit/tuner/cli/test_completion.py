@@ -1,7 +1,5 @@
 """What shells complete: names of commands, options, and values that are known."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

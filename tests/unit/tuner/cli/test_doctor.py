@@ -1,7 +1,5 @@
 """`chorale doctor` names what is missing and how to get it."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every campaign of `examples` is valid, and plans what it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale experiment`: what it prints, and how it refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale export`: a folder that holds everything, says what it is, and touches nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What an installation without extras can do, and what commands say that need one."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`chorale fabric`: how it refuses, before it touches the kernel. What it does is tested in tests/live."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale failures`: a verified plan for every single failure."""
 
-from __future__ import annotations
-
 import csv
 import json
 from fractions import Fraction

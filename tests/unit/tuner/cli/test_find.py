@@ -1,7 +1,5 @@
 """`chorale find` as scripts and people use it."""
 
-from __future__ import annotations
-
 import json
 import re
 

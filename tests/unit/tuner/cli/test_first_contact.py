@@ -1,7 +1,5 @@
 """What people try first: common spellings, arguments left out, rates in other units, output into a pipe."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

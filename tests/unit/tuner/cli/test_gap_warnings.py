@@ -1,7 +1,5 @@
 """A schedule that is more than 1 % behind its own bound says so, whatever made it, for people and in JSON."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """`chorale groups`: what it prints and writes, and how it refuses."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

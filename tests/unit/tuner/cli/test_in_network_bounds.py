@@ -1,7 +1,5 @@
 """Bounds with switches that act beside those of ranks alone, and which of them a schedule is compared with."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """`chorale lower` and `chorale lift` as scripts use them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

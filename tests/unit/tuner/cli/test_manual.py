@@ -1,7 +1,5 @@
 """Manual pages: every command and option, in the macros of man(7) only."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.tuner.cli.commands import COMMANDS

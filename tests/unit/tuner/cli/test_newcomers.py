@@ -1,7 +1,5 @@
 """What stops newcomers: words in the wrong place, several faults at once, and what to type next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Names and folders that are no UTF-8, as a shell hands them over: refused in one line, or they work."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that cannot be written are refused before any work: none of the inputs here is there, or fits."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.command import chorale

@@ -1,7 +1,5 @@
 """`chorale topology placement`, and `import` of Slurm's switches with the dump of a node."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a person sees on a terminal while a command takes long, and nobody elsewhere."""
 
-from __future__ import annotations
-
 import time
 from io import StringIO
 

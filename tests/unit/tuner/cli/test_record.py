@@ -1,7 +1,5 @@
 """`chorale record` as scripts see it, with a job that writes a record as the backend does."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`chorale run`, called as a person would, in this process."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`chorale show`: what it says and draws of schedules and programs, and how it refuses."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

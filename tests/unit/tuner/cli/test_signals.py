@@ -1,7 +1,5 @@
 """Signals that stop a command in order, and the end of the job that it runs in."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """`chorale simulate`: what it prints and draws, and how it refuses."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

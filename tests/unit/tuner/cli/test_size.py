@@ -1,7 +1,5 @@
 """`chorale synth --size`: latencies count, and exact times are told."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The commands on topologies too large for the rows of all ranks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale synth` and `chorale verify` as scripts use them."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """`chorale table` as scripts see it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`chorale topology`: what it prints, and how it refuses."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale training` and `record-training`: what they print, draw and refuse."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale tune` and `chorale best` as scripts see them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`chorale tune --from-record` as scripts see it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`chorale verify` of program files: XML of any dialect and plans for MSCCL++."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.command import chorale

@@ -1,7 +1,5 @@
 """Campaign files: what is read, what is refused and how it is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From what a job was recorded to call to campaigns: one for each collective, sizes weighted by time."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The `runner` section: one form for each runner, keys of others refused, what earlier versions stored still read."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What programs cost: loads are those of their schedules, and a simulation is what the simulated runner says."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training profiles: what ships is what was published, and files that break a rule are refused by name."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

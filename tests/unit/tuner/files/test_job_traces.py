@@ -1,7 +1,5 @@
 """Traces of PyTorch and Chakra as records of what a job calls."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Programs as one file, compressed, and as a file for each rank."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

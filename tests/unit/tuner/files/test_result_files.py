@@ -1,7 +1,5 @@
 """Results of nccl-tests, rccl-tests, OSU and `chorale run` in the forms that they have."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Specs that name files mean the same wherever they are read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

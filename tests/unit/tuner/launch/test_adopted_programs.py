@@ -1,7 +1,5 @@
 """Programs that somebody wrote by hand compete in campaigns: as candidates and as baselines, up to best and tables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is held on disk is built once, read back as what was built, and never believed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """The report of a launch is one page that needs nothing else and says what was measured."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html.parser import HTMLParser

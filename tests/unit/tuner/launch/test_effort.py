@@ -1,7 +1,5 @@
 """What a launch costs besides measuring, by a clock that ticks once per reading."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest

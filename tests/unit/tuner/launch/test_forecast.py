@@ -1,7 +1,5 @@
 """How long a campaign will take, by launches that measured under the same conditions before."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

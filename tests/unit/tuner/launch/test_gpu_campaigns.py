@@ -4,8 +4,6 @@ Nothing here was measured: times are the formulas of `tests.stand_ins.nccl_tests
 to 1 MB, Simple up to 1.8 MB, and beyond the library, as it moves 100 kB in a microsecond here.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Sequence

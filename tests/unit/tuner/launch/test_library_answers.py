@@ -1,7 +1,5 @@
 """Where the library's own algorithm is the fastest, the registry says so, until a program beats it there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

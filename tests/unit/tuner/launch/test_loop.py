@@ -1,7 +1,5 @@
 """The loop with a runner by formula: budgets, failures, shared programs, interruption at every step."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

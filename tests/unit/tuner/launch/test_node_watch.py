@@ -1,7 +1,5 @@
 """A launch that goes on on other nodes measures its baselines there, and says so."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from pathlib import Path

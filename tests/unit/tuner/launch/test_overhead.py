@@ -1,7 +1,5 @@
 """What a launch costs besides measuring, counted: requests to MLflow, syntheses, threads of the search."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What earlier launches, the record and screening say to a new launch, and that a resumed one goes on with the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

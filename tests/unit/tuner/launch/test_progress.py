@@ -1,7 +1,5 @@
 """What people see of a running campaign."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The gate before the alias: what passes, what is kept out, and the way back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Launches that live in a cluster, as the command starts, watches and ends them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

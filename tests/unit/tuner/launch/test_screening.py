@@ -1,7 +1,5 @@
 """Guesses before anything is measured: what is made, what is simulated, and in which order it comes."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.base import Measurement, RunRequest

@@ -1,7 +1,5 @@
 """When a search ends by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

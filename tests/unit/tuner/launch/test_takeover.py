@@ -1,7 +1,5 @@
 """A second `--resume` beside a launch whose locks do not hold: the first ends, and nothing is doubled anywhere."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

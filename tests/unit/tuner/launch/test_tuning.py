@@ -1,7 +1,5 @@
 """Whole launches with real schedules, the simulated runner, Optuna and MLflow, without a cluster."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from io import StringIO

@@ -1,7 +1,5 @@
 """Pictures of a campaign are SVG, the same for the same trials."""
 
-from __future__ import annotations
-
 from chorale.tuner.plots.charts import bandwidth_svg, history_svg
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete

@@ -1,7 +1,5 @@
 """Pictures of wrong programs: frames at the instructions that are named, the same bytes each time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Drawings of switched networks: rows by level, routers on a circle."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drawings of topologies: what is drawn, where, and the same bytes every time."""
 
-from __future__ import annotations
-
 import tempfile
 from fractions import Fraction
 from pathlib import Path

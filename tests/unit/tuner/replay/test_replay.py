@@ -1,7 +1,5 @@
 """Replays of small recorded grids: what the command prints, by seeds alone, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from itertools import product

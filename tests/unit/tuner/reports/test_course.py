@@ -1,7 +1,5 @@
 """How soon a search was near its best."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.base import FailureKind

@@ -1,7 +1,5 @@
 """`chorale judge`: verdicts, what limits a size, what is unusual, and what does not fit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

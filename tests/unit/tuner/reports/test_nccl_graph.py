@@ -1,7 +1,5 @@
 """NCCL's graph files: read, fitted to a machine, compared with rings that are found, and written."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table for NCCL's tuner plug-in, read back as the plug-in reads it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

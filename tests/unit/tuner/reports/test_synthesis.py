@@ -1,7 +1,5 @@
 """What a report says of a schedule that is begun with another."""
 
-from __future__ import annotations
-
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize

@@ -1,7 +1,5 @@
 """A search goes on whatever it is told: constant, doubled, missing, wildly scaled and contradictory results."""
 
-from __future__ import annotations
-
 import math
 import sqlite3
 

@@ -1,7 +1,5 @@
 """Programs of a campaign are in the dialect of its runner, within what its devices run at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A prior leads where it predicts, and is dropped where it does not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

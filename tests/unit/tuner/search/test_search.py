@@ -1,7 +1,5 @@
 """The search: no point twice, the end of the grid, and what a resumed study knows."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

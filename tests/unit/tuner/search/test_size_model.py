@@ -1,7 +1,5 @@
 """The Gaussian process against the textbook's formulas with the whole covariance matrix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """The grid without what makes no sense: every point once, in any order."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.tuner.config.runner import RunnerSection, read_section

@@ -1,7 +1,5 @@
 """Objects of Optuna in `ch.tune`: samplers, pruners, storages and callbacks of others, also where they fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A service over backend that the test holds."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Backends for tests: tasks run in this process, when the test says so."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The service as clients see it: jobs, results, refusals."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The best of the registry through the service: what a campaign registered, verified; what is not there is said."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.schedule.codec import from_parquet

@@ -1,7 +1,5 @@
 """Campaigns through the service: launched, watched while they write, stopped, resumed, kept apart by owner."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fabrics under watch through the service: what a watch wrote, and what operators may ask of it."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

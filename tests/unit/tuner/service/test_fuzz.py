@@ -1,7 +1,5 @@
 """Requests drawn from the service's OpenAPI document: every answer is one that it names, never a 5xx."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

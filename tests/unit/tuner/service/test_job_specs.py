@@ -1,7 +1,5 @@
 """Specifications of jobs: what is refused at once, what is stored, what an earlier version stored."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from pathlib import Path

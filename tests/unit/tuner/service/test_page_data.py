@@ -1,7 +1,5 @@
 """What the page is drawn from: networks while they are typed, trees through switches, traces, names, events."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """Prices of schedules by simulation are those of `chorale simulate`."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.command import chorale

@@ -1,7 +1,5 @@
 """Bodies that never end, end early or come too slowly are refused before anything else looks at them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Stored results and the health: by which statements, to whom, and with what."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Profiles of sites, what jobs ask for, and their scripts, which a shell really executes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs that were submitted are followed to their end, and stopped, with a Slurm that says what it is told to."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

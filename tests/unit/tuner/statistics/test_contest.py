@@ -1,7 +1,5 @@
 """Contests decide what is proved, name no program that is not faster, and say what is missing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

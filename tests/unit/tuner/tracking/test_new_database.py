@@ -1,7 +1,5 @@
 """A new database of MLflow comes into its place whole: whoever makes it may be killed at any time."""
 
-from __future__ import annotations
-
 import sqlite3
 import stat
 import subprocess

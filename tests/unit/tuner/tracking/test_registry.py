@@ -1,7 +1,5 @@
 """Which versions are the same, which wins a size class, and champions of similar networks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

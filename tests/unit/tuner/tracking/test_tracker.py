@@ -1,7 +1,5 @@
 """The tracker with a store that fails at chosen calls: everything is told in the end, once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who reaches the final, and who is ranked by what."""
 
-from __future__ import annotations
-
 from chorale.tuner.trials.records import (
     MAX_FINALISTS,
     Candidate,

@@ -1,7 +1,5 @@
 """From a campaign to GPUs: what Ray must lend, what launchers are told, and what cannot go together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The journal under crashes and full disks."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

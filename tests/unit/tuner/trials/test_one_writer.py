@@ -1,7 +1,5 @@
 """One writer per journal, also where its lock file is gone or locks do not hold."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

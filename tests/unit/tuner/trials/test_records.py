@@ -1,7 +1,5 @@
 """Trials: derived numbers, and JSON there and back."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

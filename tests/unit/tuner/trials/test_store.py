@@ -1,7 +1,5 @@
 """The store: one writer, nothing lost on a full disk, damage named."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Optuna's journal on a disk that is full in the middle of a line."""
 
-from __future__ import annotations
-
 import errno
 import resource
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What to run at which size: the best trial, or the baseline that nothing beats; classes of sizes, program files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

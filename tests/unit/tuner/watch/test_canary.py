@@ -1,7 +1,5 @@
 """Comparisons end as soon as more repetitions could not change what they say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

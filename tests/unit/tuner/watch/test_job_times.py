@@ -1,7 +1,5 @@
 """What status files of jobs say of two programs."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """States of links by reports, and what is left of a fabric as a spec."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables for what is left of a fabric."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

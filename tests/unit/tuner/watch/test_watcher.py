@@ -1,7 +1,5 @@
 """The loop with a fake fabric, whose probes take no time: what it publishes, and when it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tables for exports."""
 
-from __future__ import annotations
-
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
 from chorale.synth.build.build import build

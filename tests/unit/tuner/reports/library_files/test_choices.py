@@ -1,7 +1,5 @@
 """Files by which libraries choose among their own algorithms, read back by the rules of those who read them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

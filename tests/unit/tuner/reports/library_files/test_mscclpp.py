@@ -1,7 +1,5 @@
 """The folder for MSCCL++, loaded into a stand-in for its Python interface."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import types
