@@ -231,8 +231,11 @@ def _seconds_of(case: tuple[str, str]) -> Mapping[str, Any]:
     make, specs = _CASES[title]
     make(parse_topology(specs[0]))  # compiled code is loaded before the clock starts
     topology = parse_topology(spec)
-    seconds = min_seconds(lambda: make(topology), _REPEATS, time.process_time)
-    return {"case": title, "nodes": topology.compute_count, "spec": spec, "seconds": seconds}
+    return {"case": title, "nodes": topology.compute_count, "spec": spec, "seconds": _seconds(make, topology)}
+
+
+def _seconds(make: Callable[[Topology], object], topology: Topology) -> float:
+    return min_seconds(lambda: make(topology), _REPEATS, time.process_time)
 
 
 def _conclude(parts: Sequence[Mapping[str, Any]]) -> list[Row]:

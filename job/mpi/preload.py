@@ -7,8 +7,6 @@ MPI (for example for the standard ABI, with mpicc_abi) is refused with a message
 another library for it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

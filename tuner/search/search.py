@@ -1,7 +1,5 @@
 """The search: which candidate to try next. An Optuna study records every result; this module also knows its storage."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Where Optuna keeps the study of a launch: a journal file, a database or Redis."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

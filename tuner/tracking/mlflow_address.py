@@ -1,7 +1,5 @@
 """What an address of MLflow is, and whether runs could be recorded there; nothing is made, no wait is long."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

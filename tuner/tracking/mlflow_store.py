@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, acquire_lock
 from chorale.synth.errors import Unavailable
-from chorale.tuner.files.databases import sqlite_file
 from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted, split_credentials
 from chorale.tuner.config.values import with_password
+from chorale.tuner.files.databases import sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

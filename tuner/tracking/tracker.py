@@ -27,7 +27,6 @@ from chorale.tuner.tracking.mlflow_store import (
     MetricPoint,
     MlflowStore,
     RunState,
-    database_file,
     load_mlflow,
 )
 from chorale.tuner.trials.journal import Launch

@@ -8,7 +8,6 @@ from chorale.experiments.direct_connect import models as bandwidth_time
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
 from chorale.experiments.ours import scaling as synthesis_scaling
-from chorale.synth.topology.spec import parse_topology
 from tests.chosen_cases import rows_of
 
 
@@ -34,8 +33,8 @@ def test_kautz_graphs_stay_below_the_caption(monkeypatch, tmp_path):
 
 
 def test_exponent_of_a_known_growth(monkeypatch, tmp_path):
-    def take_square(_make, spec):
-        return parse_topology(spec).compute_count ** 2
+    def take_square(_make, topology):
+        return topology.compute_count**2
 
     monkeypatch.setattr(synthesis_scaling, "_seconds", take_square)
     rows = run("synthesis-scaling")
