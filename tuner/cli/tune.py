@@ -18,8 +18,8 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.job_traces import load_record
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.predictions import campaign_on
 from chorale.tuner.launch.plan import adopted_programs, campaign_plan, check_methods, check_runner, forecast, plan_lines
+from chorale.tuner.launch.predictions import campaign_on
 from chorale.tuner.reports.tables import Result
 
 

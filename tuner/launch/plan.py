@@ -25,7 +25,6 @@ from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.lift import read_unchecked
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import BASELINE_OF_LIBRARY, Campaign
-from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.values import ProgramFile, is_program_file_name, read_program_file
 from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.files.home import Home
