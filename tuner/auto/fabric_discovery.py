@@ -13,7 +13,8 @@ from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.gpu_matrices import read_gpu_matrix
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.topology_specs import MachineOptions, load_topology, read_network
+from chorale.tuner.files.machine_files import MachineOptions, read_network
+from chorale.tuner.files.topology_specs import load_topology
 
 EMULATED = "hypercube:3"
 """Eight ranks with three links each: small enough for two cores, and worth more than one ring."""

@@ -23,8 +23,9 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import CollectiveName, GpuModelName, PlotFile, Root, Spec, file_to_write
 from chorale.tuner.cli.output import notice
+from chorale.tuner.files.machine_files import MachineOptions, read_network, slurm_network
 from chorale.tuner.files.read_write import require_plot_format, write_file
-from chorale.tuner.files.topology_specs import MachineOptions, load_topology, read_network, save_topology, slurm_network
+from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_label, bound_report, machine_bounds
 from chorale.tuner.reports.nccl_graph import found_rings, graph_document, graph_table
 from chorale.tuner.reports.synthesis import able_text, describe_topology, show_topology

@@ -3,6 +3,8 @@
 The right values follow from data sheets and from what NCCL and RCCL reckon with; none is taken from a run of Chorale.
 """
 
+from __future__ import annotations
+
 import json
 from fractions import Fraction
 from itertools import combinations
@@ -16,7 +18,8 @@ from chorale.runners.api.base import bus_factor
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.topology_specs import MachineOptions, load_topology, read_network, save_topology
+from chorale.tuner.files.machine_files import MachineOptions, read_network
+from chorale.tuner.files.topology_specs import load_topology, save_topology
 from chorale.tuner.reports.bound import bound_report
 from tests.dumps import cpu, described, pci, system
 from tests.machines import CASES, PUBLIC, public_network

@@ -1,0 +1,163 @@
+"""Networks from files about machines, fabrics and clusters, with the options that say what the files do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from chorale.job.files import read_file
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.formats.files import fabric_text, from_bytes, machine_of
+from chorale.synth.topology.formats.ibnetdiscover import read_fabric
+from chorale.synth.topology.formats.machine_network import BoxNetwork, Machine, boxes_topology, cluster_topology
+from chorale.synth.topology.formats.slurm import (
+    SlurmNodes,
+    SlurmTree,
+    expanded_names,
+    is_slurm_tree,
+    parse_slurm_tree,
+    slurm_gpu_topology,
+    slurm_topology,
+)
+from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What the user adds to a file.
+
+    model:        model of the GPUs
+    boxes:        copies of a machine, or hosts of a fabric
+    nic_gbps:     Gbit/s of every NIC, as text
+    rails:        whether NIC i of every box leads to switch i
+    nvlink_boxes: boxes that share one NVSwitch
+    nodes:        hosts of a fabric or nodes of Slurm, such as gpu[01-16]
+    machine:      file that describes each host of a fabric or node of Slurm
+    oversubscription: of Slurm's switches, as text
+    """
+
+    model: str | None = None
+    boxes: int | None = None
+    nic_gbps: str | None = None
+    rails: bool = False
+    nvlink_boxes: int | None = None
+    nodes: str | None = None
+    machine: str | None = None
+    oversubscription: str | None = None
+
+    @property
+    def nic(self) -> Fraction | None:
+        """GB/s of every NIC."""
+        if self.nic_gbps is None:
+            return None
+        bandwidth = parse_rational(self.nic_gbps, "--nic-gbps")
+        if bandwidth <= 0:
+            raise InvalidInput("--nic-gbps must be positive", self.nic_gbps, "give the Gbit/s of one NIC")
+        return bandwidth / 8
+
+    def refuse(self, file: str, why: str, *names: str) -> None:
+        """Raise InvalidInput if one of the options `names` was given, which are not for `file`."""
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
+        if given:
+            raise InvalidInput(
+                f"{' and '.join(given)} {why}", file, "leave it out" if len(given) == 1 else "leave them out"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNetwork:
+    """A network from a file. notes: what a person should know about it."""
+
+    topology: Topology
+    notes: tuple[str, ...] = field(default=())
+
+
+_ONLY_PLACES = (
+    "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
+    "For the whole machine, run NCCL or RCCL on it with NCCL_TOPO_DUMP_FILE set."
+)
+
+
+def read_network(file: str, options: MachineOptions) -> ReadNetwork:
+    """Return the network of a file of any format. Raises InvalidInput for options that do not apply to such a file."""
+    spec, content = f"file:{file}", read_file(file)
+    machine = machine_of(content, spec, options.model)
+    if machine is not None:
+        options.refuse(file, "need a fabric: an output of ibnetdiscover, or Slurm's switches", "nodes", "machine")
+        options.refuse(file, "needs Slurm's switches", "oversubscription")
+        network = BoxNetwork(options.boxes or 1, options.nic, options.rails, options.nvlink_boxes)
+        return ReadNetwork(boxes_topology(machine, network, spec), (_ONLY_PLACES,) if machine.positions_only else ())
+    if (text := fabric_text(content)) is not None:
+        options.refuse(file, "are not for an output of ibnetdiscover", "rails", "nvlink_boxes", "oversubscription")
+        return _of_fabric(text, options, spec)
+    if is_slurm_tree(content):
+        options.refuse(file, "are for the dump of a machine", "boxes", "rails", "nvlink_boxes")
+        slurm, names = slurm_network(file, options), tuple(expanded_names(options.nodes or ""))
+        order = f"ranks are in the order of switches: hosts {','.join(slurm.hosts(names))}"
+        positions = (_ONLY_PLACES,) if slurm.machine is not None and slurm.machine.positions_only else ()
+        return ReadNetwork(slurm.topology(names), (order, *positions))
+    options.refuse(
+        file, "need a topology dump or a matrix of GPUs", "boxes", "nic_gbps", "rails", "nvlink_boxes", "model"
+    )
+    options.refuse(file, "need Slurm's switches or an output of ibnetdiscover", "nodes", "machine", "oversubscription")
+    return ReadNetwork(from_bytes(content, spec))
+
+
+def _of_fabric(text: str, options: MachineOptions, spec: str) -> ReadNetwork:
+    fabric, names = read_fabric(text), tuple(expanded_names(options.nodes or ""))
+    if options.machine is None:
+        return ReadNetwork(fabric.topology(spec, names, options.boxes))
+    machine, hosts = machine_of_option(options), fabric.chosen(names, options.boxes)
+    joined = cluster_topology(machine, list(hosts), fabric.fabric(machine, hosts), options.nic, spec)
+    return ReadNetwork(joined, (f"ranks are in the order of hosts {','.join(hosts)}",))
+
+
+def machine_of_option(options: MachineOptions) -> Machine:
+    """Return the machine in the file of `--machine`."""
+    assert options.machine is not None
+    machine = machine_of(read_file(options.machine), f"file:{options.machine}", options.model)
+    if machine is None:
+        way_out = "run NCCL or RCCL on a node with NCCL_TOPO_DUMP_FILE set"
+        raise InvalidInput("--machine must be a dump of NCCL or RCCL, or a matrix of GPUs", options.machine, way_out)
+    return machine
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNetwork:
+    """Switches of a cluster, and its nodes.
+
+    machine: network of each node, whose GPUs are ranks; None if nodes are ranks
+    rate:    GB/s of every NIC; None for those of the dump
+    """
+
+    tree: SlurmTree
+    machine: Machine | None
+    rate: Fraction | None
+    oversubscription: Fraction
+    spec: str
+
+    def topology(self, names: tuple[str, ...]) -> Topology:
+        """Return the network of the nodes `names`; of all nodes if it is empty."""
+        nodes = SlurmNodes(self.tree, names, self.oversubscription)
+        if self.machine is not None:
+            return slurm_gpu_topology(nodes, self.machine, self.rate, self.spec)
+        if self.rate is None:
+            way_out = "add --nic-gbps 200, or --machine"
+            raise InvalidInput("Slurm does not know how fast nodes send", "no --nic-gbps", way_out)
+        return slurm_topology(nodes, self.rate, self.spec)
+
+    def hosts(self, names: tuple[str, ...]) -> list[str]:
+        """Return the nodes `names` in the order of their ranks."""
+        return SlurmNodes(self.tree, names).ranked
+
+
+def slurm_network(file: str, options: MachineOptions) -> SlurmNetwork:
+    """Return what a file of Slurm's switches and options say. InvalidInput for what cannot be."""
+    machine = None if options.machine is None else machine_of_option(options)
+    given = options.oversubscription
+    ratio = Fraction(1) if given is None else parse_rational(given, "--oversubscription")
+    if ratio < 1:
+        way_out = "write 2 for half of what is below"
+        raise InvalidInput("--oversubscription must be at least 1", given, way_out)
+    return SlurmNetwork(parse_slurm_tree(read_file(file)), machine, options.nic, ratio, f"file:{file}")
