@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from chorale.design import DesignedSchedule, Network, in_words_of_arguments, network_of, verify
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.traffic.copies import DispatchPlan, route_tokens
+from chorale.synth.methods.traffic.copies import DispatchPlan
 from chorale.synth.methods.traffic.copies import plan_dispatch as _plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix, require_ranks, traffic_matrix
 from chorale.synth.methods.traffic.plan import TrafficPlan, certificate_of, traffic_schedule
 from chorale.synth.methods.traffic.planner import along, bound_on, plan_amounts
+from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.methods.traffic.two_level import Pieces, RailPlan
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.topology import Topology, bytes_per_second
@@ -163,7 +164,7 @@ def plan_dispatch(
     hosts = np.arange(placed)[:, None] * ranks // placed if placement is None else np.asarray(placement, np.int64)
     own = np.arange(tokens) * ranks // tokens if sources is None else np.asarray(sources, np.int64)
     hosts = hosts.reshape(len(hosts), -1)
-    return _plan_dispatch(topology, route_tokens("tokens", ranks, rows, own, hosts, token_bytes))
+    return _plan_dispatch(topology, route_tokens(TokenBatch("tokens", rows, own, hosts, token_bytes), ranks))
 
 
 class Replanner:

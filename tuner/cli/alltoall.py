@@ -17,10 +17,12 @@ from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.methods.traffic.baselines import BASELINES, LIBRARY, baseline_times
 from chorale.synth.methods.traffic.certificate import check_copies_certificate, check_traffic_certificate
-from chorale.synth.methods.traffic.copies import DispatchPlan, TokenRouting, plan_dispatch
+from chorale.synth.methods.traffic.copies import DispatchPlan, plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
+from chorale.synth.methods.traffic.placement import PlacementStep, advise, bound_of, eplb
 from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
 from chorale.synth.methods.traffic.planner import plan_amounts, plan_traffic, replan
+from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -29,7 +31,7 @@ from chorale.tuner.cli.options import ScheduleOutput, Spec
 from chorale.tuner.cli.output import people, status_line, warn
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.files.traffic_files import load_routing, load_traffic
+from chorale.tuner.files.traffic_files import load_tokens, load_traffic
 from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.tables import Result, Stopwatch, facts_table, peak_memory_bytes
 
@@ -204,6 +206,10 @@ def alltoall(
         int | None,
         typer.Option(min=1, help="Number of experts of --routing, in equal blocks on ranks; default: the highest + 1."),
     ] = None,
+    advice: Annotated[
+        int,
+        typer.Option("--advise", metavar="N", min=0, help="Name up to N experts to replicate or swap."),
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Orders the experts of a skew; that of --next counts on.")] = 0,
     transposed: Annotated[
         bool, typer.Option("--combine", help="Plan the way back of the traffic, as after a dispatch to experts.")
@@ -233,9 +239,8 @@ def alltoall(
     if routing is not None:
         if traffic is not None or following or chunks is not None:
             raise InvalidInput("--routing states all amounts", "other amounts", "leave --traffic, --next, --chunks out")
-        return _routing_result(
-            topology, load_routing(routing, topology.compute_count, experts), transposed, output, stages
-        )
+        batch = load_tokens(routing, topology.compute_count, experts)
+        return _routing_result(topology, batch, advice, transposed, output, stages)
     if traffic is not None:
         request = _TrafficRequest([traffic, *(following or ())], seed, transposed, chunks, allowed, rate_method, output)
         return _traffic_result(topology, request, stages)
@@ -387,9 +392,10 @@ def _traffic_result(topology: Topology, request: _TrafficRequest, stages: Stopwa
 
 
 def _routing_result(
-    topology: Topology, routing: TokenRouting, combine: bool, output: str | None, stages: Stopwatch
+    topology: Topology, batch: TokenBatch, steps: int, combine: bool, output: str | None, stages: Stopwatch
 ) -> Result:
-    """Plan dispatch and combine of `routing`, verify both, and compare them with sending every copy."""
+    """Plan dispatch and combine of `batch`, verify both, compare them with sending every copy, and advise."""
+    routing = route_tokens(batch, topology.compute_count)
     with stages.stage("plan"):
         plan = plan_dispatch(topology, routing)
     with stages.stage("verification"):
@@ -422,14 +428,47 @@ def _routing_result(
             "output": output,
         },
     }
-    seconds = stages.report(outside_total=("topology", "verification", "writing", "comparison"))
+    if steps:
+        with stages.stage("advice"):
+            document["advice"] = _advice_document(topology, batch, steps)
+    seconds = stages.report(outside_total=("topology", "verification", "writing", "comparison", "advice"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     return Result(document, _routing_table(document, plan, topology.bandwidth_unit))
 
 
+def _advice_document(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
+    """Return the steps with their bounds, and times planned with the last one and with EPLB's rule."""
+    steps, ranks = advise(topology, batch, most), topology.compute_count
+    after = batch._replace(placement=steps[-1].placement) if steps else batch
+    replicas = sum(step.other is None for step in steps)
+    rule = batch._replace(placement=eplb(batch, ranks, replicas))
+    return {
+        "steps": [_step_document(step) for step in steps],
+        "time": rational_text(plan_dispatch(topology, route_tokens(after, ranks)).time),
+        "time_lower": rational_text(bound_of(topology, after)),
+        "placement": [[rank for rank in row if rank >= 0] for row in after.placement.tolist()],
+        "eplb": {
+            "replicas": replicas,
+            "time": rational_text(plan_dispatch(topology, route_tokens(rule, ranks)).time),
+            "time_lower": rational_text(bound_of(topology, rule)),
+        },
+    }
+
+
+def _step_document(step: PlacementStep) -> dict[str, Any]:
+    return {
+        "action": "replicate" if step.other is None else "swap",
+        "expert": step.expert,
+        "from": step.source,
+        "to": step.target,
+        "with": step.other,
+        "time_lower": rational_text(step.time_lower),
+    }
+
+
 def _routing_table(document: dict[str, Any], plan: DispatchPlan, unit: str) -> Table:
     table = facts_table(f"{plan.routing.name} on {plan.topology.spec}")
-    table.add_row("tokens", f"{document['traffic']['total']} in all, {document['traffic']['groups']} groups of one way")
+    table.add_row("amount", f"{document['traffic']['total']}, {document['traffic']['groups']} groups with equal ranks")
     table.add_row("least time", f"{_number(document['time_lower'])} per {unit}, proven by a cut")
     behind = "exactly the least" if plan.gap == 0 else f"{float(plan.gap):.3%} more"
     table.add_row("dispatch", f"{_number(document['time'])}, {behind} ({plan.method})")
@@ -441,5 +480,11 @@ def _routing_table(document: dict[str, Any], plan: DispatchPlan, unit: str) -> T
     table.add_row("schedule", hops)
     if schedule["output"] is not None:
         table.add_row("written to", f"{schedule['output']} ({schedule['collective']})")
+    advice = document.get("advice", {"steps": []})
+    for step in advice["steps"]:
+        what = f"to rank {step['to']} " + ("too" if step["with"] is None else f"for expert {step['with']}")
+        table.add_row(f"expert {step['expert']}", f"{what}: least time {_number(step['time_lower'])}")
+    if "time" in advice:
+        table.add_row("dispatch then", f"{_number(advice['time'])}; by EPLB's rule {_number(advice['eplb']['time'])}")
     table.add_row("seconds", f"{document['seconds']:.3f}")
     return table

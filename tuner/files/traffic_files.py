@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from chorale.job.files import read_file
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.traffic.copies import TokenRouting, route_tokens
 from chorale.synth.methods.traffic.matrix import (
     MAX_AMOUNT,
     TrafficMatrix,
@@ -28,6 +27,7 @@ from chorale.synth.methods.traffic.matrix import (
     traffic_matrix,
     zipf_matrix,
 )
+from chorale.synth.methods.traffic.tokens import TokenBatch
 
 MAX_BYTES = 64 * 2**20
 _SKEW = "zipf:"
@@ -45,8 +45,8 @@ def load_traffic(text: str, ranks: int, spec: str, seed: int = 0) -> TrafficMatr
     return matrix
 
 
-def load_routing(path: str, ranks: int, expert_count: int | None = None) -> TokenRouting:
-    """Return the routing of tokens in a file: a row of experts for each token, as text, JSON or .npy.
+def load_tokens(path: str, ranks: int, expert_count: int | None = None) -> TokenBatch:
+    """Return the tokens in a file: a row of experts for each token, as text, JSON or .npy.
 
     Tokens are in equal blocks on the ranks, and so are experts, unless a JSON object says otherwise: `experts` (rows),
     `ranks` (of each token), `placement` (the rank of each expert, or a list of ranks with a replica) and
@@ -69,7 +69,7 @@ def load_routing(path: str, ranks: int, expert_count: int | None = None) -> Toke
         rule = f"{path} must hold a row of experts for each token, as text, JSON or .npy"
         reason = "no `experts`" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise InvalidInput(rule, reason, "write the numbers of a token's experts in each row") from None
-    return route_tokens(path, ranks, experts, sources, hosts, token_bytes)
+    return TokenBatch(path, experts, sources, hosts, token_bytes)
 
 
 def _routing_members(path: str, content: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +20,9 @@ from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall.commodities import commodities_of
 from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
-from chorale.synth.methods.traffic.matrix import MAX_AMOUNT, TrafficMatrix, traffic_matrix
 from chorale.synth.methods.traffic.planner import plan_amounts
 from chorale.synth.methods.traffic.rails import ShortestPaths
+from chorale.synth.methods.traffic.tokens import TokenRouting
 from chorale.synth.methods.traffic.two_level import split_amounts
 from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule
 from chorale.synth.topology.boxes import boxes_of
@@ -33,93 +33,6 @@ Numbers = NDArray[np.int64]
 MAX_SHARDS = 2**18
 _TOKEN_PARTS = 16
 _CLOSE = Fraction(1, 100)
-MAX_TOKENS = 2**20
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TokenRouting:
-    """Shard i: `amount[i]` from rank `source[i]` to each rank of `targets[offsets[i]:offsets[i + 1]]`, ascending.
-
-    source, targets: int64, ranks; a source may be one of its targets: that copy crosses no link
-    amount:          int64, bytes or any other unit
-    """
-
-    name: str
-    ranks: int
-    source: Numbers
-    offsets: Numbers
-    targets: Numbers
-    amount: Numbers
-
-    @property
-    def shard(self) -> Numbers:
-        """Return the shard of each entry of `targets`."""
-        return np.repeat(np.arange(len(self.source)), np.diff(self.offsets))
-
-    def members(self) -> list[list[int]]:
-        """Return the source and then the targets of each shard."""
-        parts = np.split(self.targets, self.offsets[1:-1])
-        return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
-
-    def without_copies(self) -> TrafficMatrix:
-        """Return the amounts of all pairs if each target gets the token from its source, as all-to-all sends it."""
-        amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
-        np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
-        return traffic_matrix(self.name, amounts)
-
-
-def route_tokens(
-    name: str, ranks: int, experts: NDArray[np.integer], sources: Numbers, placement: Numbers, token_bytes: int
-) -> TokenRouting:
-    """Return the routing of tokens; those with the same source and targets are one shard. O(tokens * ranks / 64).
-
-    experts:   int[tokens, k], the experts of each token; -1 for none
-    sources:   the rank that has each token
-    placement: int[experts, replicas], the ranks of each expert, -1 for none: a token goes to the replica at its own
-               rank, or else to one where it goes anyway, or to each in turn
-
-    Raises InvalidInput for ranks and experts that there are not, and if no token leaves its rank.
-    """
-    _require_between("the expert of a token", experts, -1, len(placement) - 1)
-    _require_between("the rank of a token", sources, 0, ranks - 1)
-    _require_between("the rank of an expert", placement, -1, ranks - 1)
-    if (placement < 0).all(axis=1).any():
-        raise InvalidInput("each expert must be on a rank", "an expert on none", "give its rank in the placement")
-    if not 1 <= len(experts) <= MAX_TOKENS or len(sources) != len(experts):
-        rule = f"a routing must have 1 to {MAX_TOKENS} tokens, each with its rank"
-        raise InvalidInput(rule, f"{len(experts)} tokens and {len(sources)} ranks", "route fewer tokens at a time")
-    if not 1 <= token_bytes <= MAX_AMOUNT // len(experts):
-        raise InvalidInput("the bytes of all tokens must be 1 to 2^40", token_bytes, "use a larger unit")
-    goes = np.zeros((len(experts), ranks), dtype=np.bool_)
-    for column in experts.T:
-        used = np.flatnonzero(column >= 0)
-        goes[used, _nearest(placement[column[used]], sources[used], goes[used])] = True
-    goes[np.arange(len(goes)), sources] &= goes.sum(axis=1) > 1  # a token that stays needs no link
-    key = np.column_stack([sources.astype(">u4").view(np.uint8).reshape(-1, 4), np.packbits(goes, axis=1)])
-    away = np.flatnonzero(goes.any(axis=1))
-    if not len(away):
-        raise InvalidInput(
-            "some token must go to another rank", f"none of {len(goes)} in {name}", "check the placement"
-        )
-    _, first, count = np.unique(key[away], axis=0, return_index=True, return_counts=True)
-    chosen = away[first]
-    offsets = np.concatenate([[0], np.cumsum(goes[chosen].sum(axis=1))])
-    return TokenRouting(name, ranks, sources[chosen], offsets, np.nonzero(goes[chosen])[1], count * token_bytes)
-
-
-def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: int) -> None:
-    wrong = numbers[(numbers < least) | (numbers > most)]
-    if len(wrong):
-        raise InvalidInput(f"{what} must be {least} to {most}", int(wrong[0]), "check the routing and the placement")
-
-
-def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
-    """Return of each row of `hosts` the source itself, or a rank that gets the token anyway, else one by turns."""
-    row = np.arange(len(hosts))
-    some = (hosts >= 0).sum(axis=1)
-    score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))
-    turn = (np.arange(hosts.shape[1]) - row[:, None]) % np.maximum(some, 1)[:, None]
-    return np.asarray(hosts[row, np.lexsort((turn, score), axis=1)[:, 0]])
 
 
 class Edges(NamedTuple):
@@ -400,27 +313,51 @@ def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Ed
     return edges, lambda sender, receiver: route[sender, receiver]
 
 
-def _bound_by_cuts(topology: Topology, routing: TokenRouting) -> CutBound:
-    """Return the largest bound by a cut around a rank or a box, outward or inward. O(targets + ranks * nodes)."""
-    ranks, shard, box = routing.ranks, routing.shard, np.array(boxes_of(topology), dtype=np.int64)
-    best = CutBound(Fraction(0), ())
-    for group in (np.arange(ranks), box) if box.any() else (np.arange(ranks),):
-        groups = int(group.max()) + 1
+class Cut(NamedTuple):
+    """time: what crosses needs it, in amount / bandwidth;  ranks: on one side;  is_out: whether it leaves them."""
+
+    time: Fraction
+    ranks: tuple[int, ...]
+    is_out: bool
+
+
+def cuts_of(topology: Topology, routing: TokenRouting) -> list[Cut]:
+    """Return the cuts around each rank and each box, outward and inward. O(targets + ranks)."""
+    shard, cuts = routing.shard, []
+    for group, widths in _groups(topology):
         own, there = group[routing.source], group[routing.targets]
         leaves = np.zeros(len(own), dtype=np.bool_)
         leaves[shard[there != own[shard]]] = True
-        entering = distinct((shard * groups + there)[there != own[shard]])
-        out, into = np.zeros(groups, dtype=np.int64), np.zeros(groups, dtype=np.int64)
+        entering = distinct((shard * len(widths) + there)[there != own[shard]])
+        out, into = np.zeros(len(widths), dtype=np.int64), np.zeros(len(widths), dtype=np.int64)
         np.add.at(out, own[leaves], routing.amount[leaves])
-        np.add.at(into, entering % groups, routing.amount[entering // groups])
-        for number in range(groups):
-            inside = _with_switches(topology, np.flatnonzero(group == number))
-            for amount, is_out in ((int(out[number]), True), (int(into[number]), False)):
-                nodes = inside if is_out else ~inside
-                width = _width(topology, nodes)
-                if amount and amount > best.time * width:
-                    best = CutBound(amount / width, tuple(np.flatnonzero(nodes).tolist()))
-    return best
+        np.add.at(into, entering % len(widths), routing.amount[entering // len(widths)])
+        for number, (ranks, *both) in enumerate(widths):
+            amounts = int(out[number]), int(into[number])
+            for amount, width, is_out in zip(amounts, both, (True, False), strict=True):
+                cuts.append(Cut(amount / width, ranks, is_out))
+    return cuts
+
+
+@lru_cache(maxsize=16)
+def _groups(topology: Topology) -> list[tuple[Numbers, list[tuple[tuple[int, ...], Fraction, Fraction]]]]:
+    """Return the rank of each rank, and the box of each, with the ranks of each group and its bandwidth out and in."""
+    box = np.array(boxes_of(topology), dtype=np.int64)
+    groups = []
+    for group in (np.arange(len(box)), box) if box.any() else (np.arange(len(box)),):
+        widths = []
+        for number in range(int(group.max()) + 1):
+            ranks = np.flatnonzero(group == number)
+            inside = _with_switches(topology, ranks)
+            widths.append((tuple(ranks.tolist()), _width(topology, inside), _width(topology, ~inside)))
+        groups.append((group, widths))
+    return groups
+
+
+def _bound_by_cuts(topology: Topology, routing: TokenRouting) -> CutBound:
+    cut = max(cuts_of(topology, routing), key=lambda one: one.time)
+    inside = _with_switches(topology, np.array(cut.ranks))
+    return CutBound(cut.time, tuple(np.flatnonzero(inside if cut.is_out else ~inside).tolist()))
 
 
 def _width(topology: Topology, nodes: NDArray[np.bool_]) -> Fraction:

@@ -123,6 +123,9 @@ def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
     assert document["schedule"]["collective"] == "combine"
     assert chorale(capsys, "verify", output).code == 0
     assert "sums on the way back" in chorale(capsys, *arguments, "-q").stdout
+    advice = chorale(capsys, *arguments, "--advise", 3, "--json").document["advice"]
+    assert [step["action"] for step in advice["steps"]]
+    assert Fraction(advice["time_lower"]) <= Fraction(document["time_lower"])
     refused = chorale(capsys, "lower", output, "-o", tmp_path / "combine.xml")
     assert (refused.code, "no copies and sums of tokens yet" in refused.stderr) == (2, True)
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from chorale.synth import parse_topology
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.traffic.certificate import check_copies_certificate
-from chorale.synth.methods.traffic.copies import DispatchPlan, TokenRouting, plan_dispatch, route_tokens
+from chorale.synth.methods.traffic.copies import DispatchPlan, plan_dispatch
 from chorale.synth.methods.traffic.planner import plan_amounts
+from chorale.synth.methods.traffic.tokens import TokenBatch, TokenRouting, route_tokens
 from chorale.synth.schedule.codec import from_json_text, to_json_text
 from chorale.synth.verify.verify import inspect, verify
 
@@ -25,7 +26,7 @@ def routing_on(spec: str, tokens: int, experts: int, k: int, seed: int, replicas
     ranks, random = parse_topology(spec).compute_count, np.random.default_rng(seed)
     chosen = np.array([random.choice(experts, k, replace=False) for _ in range(tokens * ranks)])
     placement = random.integers(0, ranks, (experts, replicas))
-    return route_tokens("random", ranks, chosen, np.repeat(np.arange(ranks), tokens), placement, 7)
+    return route_tokens(TokenBatch("random", chosen, np.repeat(np.arange(ranks), tokens), placement, 7), ranks)
 
 
 def checked(plan: DispatchPlan) -> None:
@@ -57,7 +58,7 @@ def test_any_routing_is_planned_both_ways_and_no_slower_than_without_copies(spec
 def test_a_token_crosses_to_a_box_once():
     topology = parse_topology("h100:2")
     experts = np.array([[8, 9, 10, 11]] * 8)
-    routing = route_tokens("one box", 16, experts, np.arange(8), np.arange(16)[:, None], 100)
+    routing = route_tokens(TokenBatch("one box", experts, np.arange(8), np.arange(16)[:, None], 100), 16)
     plan = plan_dispatch(topology, routing)
     checked(plan)
     assert plan.gap == 0
@@ -67,7 +68,8 @@ def test_a_token_crosses_to_a_box_once():
 
 
 def test_replicas_on_the_own_rank_or_where_the_token_goes_anyway():
-    routing = route_tokens("replicas", 4, np.array([[0, 1], [1, 0]]), np.array([0, 3]), np.array([[2, 0], [3, 2]]), 1)
+    batch = TokenBatch("replicas", np.array([[0, 1], [1, 0]]), np.array([0, 3]), np.array([[2, 0], [3, 2]]))
+    routing = route_tokens(batch, 4)
     assert routing.members() == [[0, 0, 3], [3, 0, 3]]
 
 
@@ -117,4 +119,4 @@ def test_a_certificate_that_claims_too_much_is_refused():
 )
 def test_what_is_no_routing(experts, sources, placement, message):
     with pytest.raises(InvalidInput, match=message):
-        route_tokens("wrong", 4, np.array(experts), np.array(sources), np.array(placement), 1)
+        route_tokens(TokenBatch("wrong", np.array(experts), np.array(sources), np.array(placement)), 4)

@@ -1,0 +1,112 @@
+"""Tokens of mixtures of experts: which experts each goes to, and so which ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.traffic.matrix import MAX_AMOUNT, TrafficMatrix, traffic_matrix
+
+Numbers = NDArray[np.int64]
+
+MAX_TOKENS = 2**20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenRouting:
+    """Shard i: `amount[i]` from rank `source[i]` to each rank of `targets[offsets[i]:offsets[i + 1]]`, ascending.
+
+    source, targets: int64, ranks; a source may be one of its targets: that copy crosses no link
+    amount:          int64, bytes or any other unit
+    """
+
+    name: str
+    ranks: int
+    source: Numbers
+    offsets: Numbers
+    targets: Numbers
+    amount: Numbers
+
+    @property
+    def shard(self) -> Numbers:
+        """Return the shard of each entry of `targets`."""
+        return np.repeat(np.arange(len(self.source)), np.diff(self.offsets))
+
+    def members(self) -> list[list[int]]:
+        """Return the source and then the targets of each shard."""
+        parts = np.split(self.targets, self.offsets[1:-1])
+        return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
+
+    def without_copies(self) -> TrafficMatrix:
+        """Return the amounts of all pairs if each target gets the token from its source, as all-to-all sends it."""
+        amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
+        np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
+        return traffic_matrix(self.name, amounts)
+
+
+class TokenBatch(NamedTuple):
+    """Tokens and where their experts are.
+
+    experts:   int[tokens, k], the experts of each token; -1 for none
+    sources:   the rank that has each token
+    placement: int[experts, replicas], the ranks of each expert, -1 for none: a token goes to the replica at its own
+               rank, or else to one where it goes anyway, or to each in turn
+    """
+
+    name: str
+    experts: Numbers
+    sources: Numbers
+    placement: Numbers
+    token_bytes: int = 1
+
+
+def route_tokens(batch: TokenBatch, ranks: int) -> TokenRouting:
+    """Return the routing of tokens; those with the same source and targets are one shard. O(tokens * ranks / 64).
+
+    Raises InvalidInput for ranks and experts that there are not, and if no token leaves its rank.
+    """
+    name, experts, sources, placement, token_bytes = batch
+    _require_between("the expert of a token", experts, -1, len(placement) - 1)
+    _require_between("the rank of a token", sources, 0, ranks - 1)
+    _require_between("the rank of an expert", placement, -1, ranks - 1)
+    if (placement < 0).all(axis=1).any():
+        raise InvalidInput("each expert must be on a rank", "an expert on none", "give its rank in the placement")
+    if not 1 <= len(experts) <= MAX_TOKENS or len(sources) != len(experts):
+        rule = f"a routing must have 1 to {MAX_TOKENS} tokens, each with its rank"
+        raise InvalidInput(rule, f"{len(experts)} tokens and {len(sources)} ranks", "route fewer tokens at a time")
+    if not 1 <= token_bytes <= MAX_AMOUNT // len(experts):
+        raise InvalidInput("the bytes of all tokens must be 1 to 2^40", token_bytes, "use a larger unit")
+    goes = np.zeros((len(experts), ranks), dtype=np.bool_)
+    for column in experts.T:
+        used = np.flatnonzero(column >= 0)
+        goes[used, _nearest(placement[column[used]], sources[used], goes[used])] = True
+    goes[np.arange(len(goes)), sources] &= goes.sum(axis=1) > 1  # a token that stays needs no link
+    key = np.column_stack([sources.astype(">u4").view(np.uint8).reshape(-1, 4), np.packbits(goes, axis=1)])
+    away = np.flatnonzero(goes.any(axis=1))
+    if not len(away):
+        raise InvalidInput(
+            "some token must go to another rank", f"none of {len(goes)} in {name}", "check the placement"
+        )
+    _, first, count = np.unique(key[away], axis=0, return_index=True, return_counts=True)
+    chosen = away[first]
+    offsets = np.concatenate([[0], np.cumsum(goes[chosen].sum(axis=1))])
+    return TokenRouting(name, ranks, sources[chosen], offsets, np.nonzero(goes[chosen])[1], count * token_bytes)
+
+
+def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: int) -> None:
+    wrong = numbers[(numbers < least) | (numbers > most)]
+    if len(wrong):
+        raise InvalidInput(f"{what} must be {least} to {most}", int(wrong[0]), "check the routing and the placement")
+
+
+def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
+    """Return of each row of `hosts` the source itself, or a rank that gets the token anyway, else one by turns."""
+    row = np.arange(len(hosts))
+    some = (hosts >= 0).sum(axis=1)
+    score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))
+    turn = (np.arange(hosts.shape[1]) - row[:, None]) % np.maximum(some, 1)[:, None]
+    return np.asarray(hosts[row, np.lexsort((turn, score), axis=1)[:, 0]])
