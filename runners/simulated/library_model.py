@@ -3,7 +3,8 @@
 NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
 corrections by size affect the choice but not the time, and are left out) over the channels of
 `chorale.runners.simulated.library_graph`. MPICH and Open MPI publish which algorithm they use but no latencies: their
-times are those of the most loaded links. No time is below the proven bound.
+times are those of the congestion model, with the latencies of the network's links or the usual ones. No time is below
+the proven bound.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -103,7 +106,8 @@ def library_algorithms(
             verified = library_schedule(topology, collective, method)
             if verified is not None:
                 rate = float(unit_bytes_per_s(topology) / verified.cost.time_per_byte)
-                found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, 0.0, rate, method))
+                latency_s = 0.0 if topology.bandwidth_unit == "link" else _latency_s(verified)
+                found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, latency_s, rate, method))
     # At most as fast as the proven bound: models count rates that a network may not have
     rates = {
         acting: _proven_rate(topology, collective, acting) for acting in {each.name in IN_SWITCH for each in found}
@@ -326,6 +330,13 @@ def library_schedule(topology: Topology, collective: Collective, method: str) ->
         return verified_schedule(ScheduleRequest(topology, collective, method), SerialExecutor())
     except (InvalidInput, Unavailable):
         return None
+
+
+def _latency_s(verified: VerifiedSchedule) -> float:
+    """Return the seconds of a vector without bytes: latencies of the network's links, or the usual ones."""
+    schedule = verified.schedule
+    model, streams = NetworkModel.usual(schedule.topology), traffic_of(schedule).streams()
+    return float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))
 
 
 @lru_cache(maxsize=16)

@@ -9,6 +9,7 @@ from chorale.runners.simulated.library_model import (
     baseline_label,
     library_algorithms,
     library_best,
+    library_choice,
     nccl_choices,
 )
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
@@ -111,3 +112,12 @@ def test_the_table_is_written(capsys, tmp_path) -> None:  # type: ignore[no-unty
     assert ",nvls,simple,0,-1,8,-1,-1" in rows[-1]
     refused = chorale(capsys, "bound", "h100:1", "--collective", "allgather", "--nccl-tuner-csv", table)
     assert refused.code == 2
+
+
+def test_mpi_takes_few_steps_for_small_vectors_and_little_volume_for_large_ones() -> None:
+    """A message crosses two links of 0.1 us and 0.3 us each: three steps of recursive doubling, six of the others."""
+    algorithms = library_algorithms(parse_topology("switch:8,25"), ALLREDUCE, "MPI")
+    small, large = library_choice(algorithms, 64), library_choice(algorithms, 2**24)
+    assert (small.name, large.name) == ("recursive_doubling", "reduce_scatter_allgather")
+    assert small.latency_s == pytest.approx(3 * 2 * 0.4e-6)
+    assert large.latency_s == pytest.approx(6 * 2 * 0.4e-6)
