@@ -114,11 +114,14 @@ class _Loader:
         plans = frozenset(each for each in named if table and table.programs[each].is_plan)
         if table is None or not named - plans or self.settings.transport == "batched":
             require_one_table(self.members, [texts[0] for texts in exchange([digest])])
-            return LoadedTable(digest, entries, plans=self._plans(table, digest, plans), digests=plans)
-        limit_s = min(self.limit_s, _MEETING_S)
-        transport = EngineTransport(table, digest, self.members, self.rank, exchange, self.devices, limit_s)
-        plans_run = self._plans(table, digest, plans)
-        return LoadedTable(digest, entries, {"cpu": transport}, (transport,), plans_run, plans)
+            loaded = LoadedTable(digest, entries)
+        else:
+            limit_s = min(self.limit_s, _MEETING_S)
+            transport = EngineTransport(table, digest, self.members, self.rank, exchange, self.devices, limit_s)
+            loaded = LoadedTable(digest, entries, {"cpu": transport}, (transport,))
+        if (kernels := self._plans(table, digest, plans)) is not None:
+            loaded = replace(loaded, owned=(*loaded.owned, kernels))
+        return replace(loaded, plans=kernels, digests=plans)
 
     def _plans(self, table: Table | None, digest: str, plans: frozenset[str]) -> DeviceTransport | None:
         """Return what runs `plans` of a table on this group, None where nothing does."""

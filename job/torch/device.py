@@ -22,7 +22,7 @@ from chorale.runners.plans.rank_plans import Arithmetic
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.targets.lift import lift_code
 
-STAND_IN = "processors that stand in for GPUs"
+STAND_IN = "CPUs that stand in for GPUs"
 
 OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 """With 1, torch lets ranks share a GPU."""

@@ -272,7 +272,7 @@ class GroupPrograms:
         if self.reload is not None:
             self.reload.close()
         self.queue.end()
-        for transport in self.loaded.transports.values():
+        for transport in (*self.loaded.transports.values(), *self.loaded.owned):
             transport.close()
 
     def _switch(self, loaded: LoadedTable) -> None:

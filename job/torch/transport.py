@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,7 @@ class DeviceTransport:
 
     def __init__(self, name: str, by: str, plans: GroupPlans) -> None:
         self.name, self.by, self._plans = name, by, plans
+        self._is_told = False
 
     def fits(self, digest: str, size_bytes: int) -> bool:
         """Return whether there is room for vectors of that size: all ranks find the same."""
@@ -106,10 +108,14 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Nothing is to be ended: memory goes with the last tensor."""
+        """Say on stderr if a kernel gave up since the last call. Memory goes with the last tensor."""
+        failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
+        if failure is not None and not is_told:
+            sys.stderr.write(f"chorale: {failure}\n")
 
     def _require_whole(self) -> None:
         if (failure := self._plans.failure()) is not None:
+            self._is_told = True
             raise RuntimeError(failure)
 
 

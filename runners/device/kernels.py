@@ -112,16 +112,18 @@ def kernel_binary(kind: KernelKind) -> bytes:
 
 
 class Kernel:
-    """A kernel that is loaded on the current device."""
+    """A kernel that is loaded on the current device, in the context that this thread uses there."""
 
     def __init__(self, binary: bytes) -> None:
         self._driver = _driver()
-        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        module, self._function, self._context = (ctypes.c_void_p() for _ in range(3))
+        self._check(self._driver.cuCtxGetCurrent(ctypes.byref(self._context)))
         self._check(self._driver.cuModuleLoadData(ctypes.byref(module), binary))
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, ENTRY.encode()))
 
     def launch(self, binding: int, blocks: int, threads: int, stream: int) -> None:
         """Enqueue a call whose `Binding` is at the address `binding` of the device; nothing waits."""
+        self._check(self._driver.cuCtxSetCurrent(self._context))  # this may be another thread
         address = ctypes.c_void_p(binding)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(address))
         sizes = (blocks, 1, 1, threads, 1, 1, 0)

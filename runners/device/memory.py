@@ -81,6 +81,7 @@ class CudaDevice:
         self._memory, self._group, self._rank, self._checks = symmetric._SymmetricMemory, group, rank, checks
         self._memory.set_group_info(group, rank, ranks, store)
         self._device = torch.device("cuda", torch.cuda.current_device())
+        torch.zeros(1, device=self._device)  # from now on there is a context
         facts = torch.cuda.get_device_properties(self._device)
         self._generation = 10 * facts.major + facts.minor
         self.most_blocks = facts.multi_processor_count // sharing

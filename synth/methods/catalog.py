@@ -9,7 +9,7 @@ from dataclasses import replace
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.methods.auto import AUTO, Auto
-from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
+from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
 from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.names import name_among
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
@@ -23,7 +23,8 @@ from chorale.synth.verify.verify import verify
 MIN_SYMMETRIC_ROOTS = 512
 """Below, packing trees for every root takes a fraction of a second, and rows of all ranks are few."""
 
-IN_NETWORK = "in-network"
+IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
+"""Methods that `auto` does not try: one needs switches that act; the other is for memory that ranks share."""
 
 
 _REVERSES = {
@@ -241,13 +242,15 @@ AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {
     **_NAMED,
     AUTO: AUTO_METHOD,
-    IN_NETWORK: InNetwork(
-        IN_NETWORK,
-        "trees over switches that add and multicast; those of ranks alone where these are faster",
-        _NAMED["forest"].collectives,
-        ("k", "objective", "seed", "gap"),
+    ONE_SHOT: Algorithm(
+        ONE_SHOT, "allreduce in one step: every rank sends all it has to every other", (CollectiveName.ALLREDUCE,),
+        "grid.algorithms", "one_shot",
     ),
-}
+    IN_NETWORK: InNetwork(
+        IN_NETWORK, "trees over switches that add and multicast; those of ranks alone where these are faster",
+        _NAMED["forest"].collectives, ("k", "objective", "seed", "gap"),
+    ),
+}  # fmt: skip
 """All methods by name."""
 
 

@@ -27,7 +27,7 @@ from chorale.synth.targets.mscclpp_reading import parse_plan
 document = json.dumps(document_of("get", "nobody waits for the other to begin"))
 ranks = PlanRanks(parse_plan(document.encode()), Path(sys.argv[1]))
 ranks.bind(4096, "float32")
-list(ranks.complaints(4096, "float32", [1, 1], 5))
+list(ranks.complaints(4096, "float32", [1, 1], 100))  # they seldom come one after the other as often
 """
 
 

@@ -14,6 +14,7 @@ Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.collective import (
     ALLGATHER,
@@ -35,7 +36,13 @@ from chorale.synth.methods.grid.lines import (
     synchronised_dimensions,
 )
 from chorale.synth.methods.grid.pattern import CollectivePattern
-from chorale.synth.methods.grid.steps import ExchangeRounds, grid_collectives, require_allreduce, vector_exchanges
+from chorale.synth.methods.grid.steps import (
+    ExchangeRounds,
+    grid_collectives,
+    require_allreduce,
+    vector_exchanges,
+    whole_vector_step,
+)
 from chorale.synth.topology.topology import Topology
 
 
@@ -217,3 +224,17 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
     lines = [ExchangeRounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
     parts = vector_exchanges(lines, all_ports)
     return CollectivePattern(topology, collective, "recursive-doubling", parameters, parts)
+
+
+def one_shot(topology: Topology, collective: Collective) -> CollectivePattern:
+    """Return the allreduce in which every rank sends its whole vector to every other, in one step: the least latency
+    where ranks reach each other's memory, and (N - 1) vectors for each to take and to add."""
+    require_allreduce(collective, "one-shot")
+    ranks = topology.compute_count
+
+    def pairs() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        src, dst = np.nonzero(~np.eye(ranks, dtype=np.bool_))
+        return src, dst
+
+    step = whole_vector_step(pairs, ranks, "one-shot")
+    return CollectivePattern(topology, collective, "one-shot", {}, ([step],))

@@ -90,12 +90,13 @@ def test_a_rank_that_stalls_or_dies_is_named(runner: DeviceRunner, sent: signal.
 def test_a_campaign_gives_a_table_of_plans(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = ("runner.memory=host", "baselines=[ring]", "search.methods=[bfb]", "search.block_group=[1]")
+    more = ("runner.memory=host", "baselines=[ring]", "search.methods=[one-shot,bfb]", "search.block_group=[1]")
     words = [word for setting in (*TUNE, *more) for word in ("--set", setting)]
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     done = chorale(capsys, "tune", EXAMPLE, *words, "--json")
     assert done.code == 0, done.stderr
-    assert done.document["trials"]["complete"] == 2
+    assert done.document["trials"]["failed"] == 0
+    assert done.document["trials"]["complete"] > 0
     written = chorale(
         capsys, "table", "write", "--campaign", "plans-as-kernels", "-o", tmp_path / "t", "--json"
     ).document

@@ -14,14 +14,14 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
 from chorale.synth.targets.mscclpp_json import MscclppJson
 from tests.live.job.torch.meeting import Meeting, fallback_calls, program_calls
-from tests.live.job.torch.tables import written
+from tests.live.job.torch.tables import program_for, written
 from tests.unit.synth.lowering.programs import lowered
 
 LARGEST = 1 << 16
 
 
 def _table(meeting: Meeting) -> str:
-    """Write a table of plans for four ranks and for pairs of them; return where it is."""
+    """Write a table of plans for four ranks and for pairs of them, with a program beside; return where it is."""
     made = [
         (None, "allreduce", "complete:4", {"protocol": "LL", "fuse": True}),
         (None, "allgather", "complete:4", {"in_place": False}),
@@ -36,6 +36,9 @@ def _table(meeting: Meeting) -> str:
         program = table_program(text, "mscclpp-json", "bfb", {})
         programs[program.digest] = program
         entries.append(JobEntry(collective, ANY_DTYPE, group, None, 0, LARGEST, program.digest))
+    program = program_for("broadcast", 0)
+    programs[program.digest] = program
+    entries.append(JobEntry("broadcast", ANY_DTYPE, None, 0, 0, LARGEST, program.digest))
     meeting.folder.mkdir(parents=True, exist_ok=True)
     table = Table({"spec": "complete:4"}, 4, tuple(entries), programs)
     return str(written(table, meeting.folder / f"{meeting.rank}.table"))
@@ -61,9 +64,11 @@ def plans_on_stand_ins(meeting: Meeting) -> None:
         shard = torch.empty(10)
         dist.reduce_scatter_tensor(shard, torch.arange(40.0))
         assert torch.equal(shard, torch.arange(40.0)[10 * rank : 10 * rank + 10] * 4)
-        assert {each["by"] for each in report()["programs"]} == {"processors that stand in for GPUs"}
+        assert {each["by"] for each in report()["programs"]} == {"CPUs that stand in for GPUs"}
         assert report()["deterministic"]
         assert program_calls() == {"allreduce": 5, "allgather": 1, "reduce_scatter": 1}
+        dist.broadcast(tensor, 0)  # a program beside the plans
+        assert {each["by"] for each in report()["programs"] if each["collective"] == "broadcast"} == {"engine"}
         large = torch.ones(2048)
         dist.all_reduce(large)
         assert (large == 4).all()
@@ -89,12 +94,12 @@ def plans_without_gpus(meeting: Meeting) -> None:
 def plans_of_a_stalled_peer(meeting: Meeting) -> None:
     """Who waits says for whom within the limit, and the group runs no more programs."""
 
-    limit = timedelta(seconds=4)
+    limit = timedelta(seconds=8)
     with meeting.job(timeout=limit, CHORALE_TABLE=_table(meeting), CHORALE_TRANSPORT="stand-in"):
         tensor = torch.ones(100)
         dist.all_reduce(tensor)
         if meeting.rank == 2:
-            time.sleep(9)
+            time.sleep(18)
             return
         begin = time.monotonic()
         for _ in range(2):
@@ -102,7 +107,7 @@ def plans_of_a_stalled_peer(meeting: Meeting) -> None:
                 dist.DistBackendError, match=r"block \d+ step \d+ waits for packets of rank 2.*can run no more programs"
             ):
                 dist.all_reduce(torch.ones(100))
-        assert time.monotonic() - begin < 8
+        assert time.monotonic() - begin < 16
 
 
 SCENARIOS = {each.__name__: each for each in (plans_on_stand_ins, plans_without_gpus, plans_of_a_stalled_peer)}

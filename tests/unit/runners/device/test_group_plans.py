@@ -89,6 +89,7 @@ def test_types_and_sizes_of_several_plans_in_turns() -> None:
     plans = {
         "two-shot allreduce": made("complete:4", "allreduce"),
         "packed allreduce": made("complete:4", "allreduce", protocol="LL"),
+        "one-shot allreduce": made("complete:4", "allreduce", method="one-shot", protocol="LL"),
         "grouped allgather": made("hypercube:2", "allgather", block_group=2, in_place=False),
         "reading reduce_scatter": made("complete:4", "reduce_scatter", reads=True),
         "piped allgather": made("ring:4", "allgather", pipeline_bytes=64),
