@@ -243,8 +243,8 @@ METHODS: Mapping[str, Method] = {
     **_NAMED,
     AUTO: AUTO_METHOD,
     ONE_SHOT: Algorithm(
-        ONE_SHOT, "allreduce in one step: every rank sends all it has to every other", (CollectiveName.ALLREDUCE,),
-        "grid.algorithms", "one_shot",
+        ONE_SHOT, "allreduce in one step: every rank sends all it has to all others; auto does not try it",
+        (CollectiveName.ALLREDUCE,), "grid.algorithms", "one_shot",
     ),
     IN_NETWORK: InNetwork(
         IN_NETWORK, "trees over switches that add and multicast; those of ranks alone where these are faster",

@@ -60,7 +60,7 @@ def behind(topology: Topology, collective: Collective) -> list[float]:
     def at_each_size(method: str) -> list[float]:
         return [(times(method, size) or [0.0])[0] for size in SIZES]
 
-    others = [times(name, None) for name in METHODS if name not in ("auto", "in-network", "bfb")]
+    others = [times(name, None) for name in METHODS if name not in ("auto", "in-network", "one-shot", "bfb")]
     rows = [row for row in others if row is not None]
     rows += [] if times("bfb", None) is None else [at_each_size("bfb")]  # it weighs latencies at the size
     return [chosen / min(column) - 1 for chosen, *column in zip(at_each_size("auto"), *rows, strict=True)]
