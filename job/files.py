@@ -50,6 +50,11 @@ def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
     return content
 
 
+def is_file(path: str | Path) -> bool:
+    """Return whether `read_file` finds a file there."""
+    return (_shipped_example(path) or Path(path)).is_file()
+
+
 def _shipped_example(name: str | Path) -> Path | None:
     """Return the file that `examples/NAME` stands for if the working directory has none; None for other paths."""
     path = Path(name)

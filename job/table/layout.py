@@ -125,10 +125,14 @@ def parse_table(data: bytes) -> tuple[Table, str]:
         raise InvalidInput("a tuning table must have what its format says", error, _WAY_OUT) from error
 
 
+_NO_TABLE = "name such a file; `chorale table write` makes one of a campaign, schedules or programs"
+
+
 def _sections(data: bytes) -> tuple[str, bytes, bytes, bytes]:
     first, _, rest = data.partition(b"\n")
     if first != FORMAT.encode():
-        raise InvalidInput(f"a tuning table must begin with the line {FORMAT}", first[:40], "name such a file")
+        found = repr(first[:20].decode(errors="replace")) if first.isascii() and first.isalnum() else "other content"
+        raise InvalidInput(f"a tuning table must begin with the line {FORMAT}", found, _NO_TABLE)
     second, _, rest = rest.partition(b"\n")
     try:
         words = second[:400].decode().split()

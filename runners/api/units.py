@@ -42,12 +42,15 @@ def parse_size(text: str) -> int:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """Return the sizes in a comma list of sizes and ranges `FIRST:LAST:xFACTOR`, without repetitions, in order.
 
+    A range without a factor, also `FIRST-LAST` as in tables, rises by a factor of 4.
+
     >>> parse_sizes("1000,4KiB:64KiB:x4")
     (1000, 4096, 16384, 65536)
     """
     sizes: dict[int, None] = {}
     for part in text.split(","):
-        sizes.update(dict.fromkeys(_parse_range(part) if ":" in part else [parse_size(part)]))
+        is_range = re.search(r":|\w *-", part) is not None
+        sizes.update(dict.fromkeys(_parse_range(part) if is_range else [parse_size(part)]))
     if len(sizes) > MAX_SIZES:
         raise InvalidInput(f"a list must hold at most {MAX_SIZES} sizes", f"{len(sizes)} sizes", "ask for fewer")
     return tuple(sizes)
@@ -68,9 +71,11 @@ def divisible_size(size_bytes: int, element_bytes: int, chunk_counts: Iterable[i
 
 
 def _parse_range(text: str) -> list[int]:
-    parts = text.split(":")
+    parts = text.split(":") if ":" in text else text.split("-")
+    if len(parts) == 2:
+        parts.append("x4")
     if len(parts) != 3 or not re.fullmatch(r"x[0-9]{1,6}", parts[2].strip().lower()):
-        raise InvalidInput("a range of sizes must have the form FIRST:LAST:xFACTOR", text, _WAY_OUT)
+        raise InvalidInput("a range of sizes must have the form FIRST:LAST or FIRST:LAST:xFACTOR", text, _WAY_OUT)
     first, last, factor = parse_size(parts[0]), parse_size(parts[1]), int(parts[2].strip()[1:])
     if factor < 2 or first > last:
         raise InvalidInput("a range of sizes must rise by a factor of 2 or more", text, _WAY_OUT)

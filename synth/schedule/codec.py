@@ -235,7 +235,8 @@ def _parse_document(text: bytes) -> dict[str, Any]:
         raise InvalidInput("a schedule must be valid JSON", error, _AGAIN) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         actual = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidInput(f"a schedule file must have the format {FORMAT}", actual, _AGAIN)
+        value = f"{actual}" if actual else "a document that names no format"
+        raise InvalidInput(f"a schedule file must have the format {FORMAT}", value, _AGAIN)
     return document
 
 

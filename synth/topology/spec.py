@@ -100,7 +100,13 @@ def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
 
 def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
     if isinstance(tree, FamilyCall):
-        return _entry(tree.name, FAMILIES, "family").plan(tree)
+        family = _entry(tree.name, FAMILIES, "family")
+        try:
+            return family.plan(tree)
+        except InvalidInput as error:
+            if error.way_out == f"write {family.syntax}":
+                error.way_out += f", such as {family.example}"
+            raise
     if isinstance(tree, FunctionCall):
         function = _entry(tree.name, FUNCTIONS, "function")
         plan = function.plan(tree, lambda inner: _plan(inner, load))

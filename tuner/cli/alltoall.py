@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -261,7 +262,8 @@ def alltoall(
         warn(document)
     seconds = stages.report(outside_total=("topology", "schedule", "verification", "writing"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
-    return Result(document, _alltoall_table(document, topology.bandwidth_unit))
+    step = f"chorale synth alltoall {quote(topology.spec)} --collective alltoall -o schedule.parquet"
+    return Result(document, _alltoall_table(document, topology.bandwidth_unit), next_step=step)
 
 
 def _alltoall_document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:

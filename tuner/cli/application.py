@@ -36,7 +36,9 @@ class ChoraleCommand(TyperCommand):
         """Raise InvalidInput that names every argument and option that is missing, or every argument too many."""
         values, extra, _ = self.make_parser(ctx).parse_args(list(args))  # says which option is unknown
         if extra and not ctx.allow_extra_args:
-            raise InvalidInput(f"`{ctx.command_path}` takes fewer arguments", " ".join(extra), "leave them out")
+            named = " ".join(f"{_name(item)} VALUE" for item in self.params if _is_required_option(item))
+            way_out = f"values of options follow their names: {named}" if named else "leave them out"
+            raise InvalidInput(f"`{ctx.command_path}` takes fewer arguments", " ".join(extra), way_out)
         required = [parameter for parameter in self.params if parameter.required]
         with type(ctx)(self, info_name=ctx.info_name, parent=ctx.parent, resilient_parsing=True) as probe:
             missing = [item for item in required if item.value_is_missing(item.consume_value(probe, values)[0])]
@@ -147,6 +149,10 @@ def _times(text: str, factor: Fraction, option: str) -> str:
         raise InvalidInput(f"{option} must be a number", text, "write a rate such as 100 or 2.5") from None
     decimals = f"{float(value):.12f}".rstrip("0").rstrip(".")
     return decimals if Fraction(decimals) == value else str(value)
+
+
+def _is_required_option(parameter: Any) -> bool:
+    return bool(parameter.param_type_name == "option" and parameter.required)
 
 
 def _name(parameter: Any) -> str:

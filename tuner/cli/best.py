@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -83,7 +84,8 @@ def best(
     rolled_back = {"rolled_back": former.version} if former else {}
     title = f"{document['model']} version {document['version']}, {runner_text(entry.manifest['runner'])}"
     table = facts_table(title, _rows(document["measured"]))
-    return Result({**document, "exact": exact, **rolled_back}, table, *answer)
+    step = f"chorale export {quote(document['schedule'])} -o job" if document["schedule"] else None
+    return Result({**document, "exact": exact, **rolled_back}, table, *answer, next_step=step)
 
 
 def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import psutil
@@ -74,6 +75,8 @@ def up(
         _facts(fabric) | {"already_up": not is_new},
         f"{fabric.spec} {'is' if is_new else 'was already'} up as {name}, {_size(fabric)}",
         f"links: {_links(fabric)}",
+        next_step=f"chorale synth {quote(fabric.spec)} -o schedule.parquet, then "
+        "chorale run schedule.parquet --runner local --where fabric",
     )
 
 

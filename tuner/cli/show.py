@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -282,7 +283,7 @@ def show(
     else:
         document = _show_schedule(file, spec, rank, plot)
     document["plot"] = None if plot is None else str(plot)
-    return Result(document, show_table(file, document))
+    return Result(document, show_table(file, document), next_step=f"chorale compare {quote(file)}")
 
 
 def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) -> dict[str, Any]:

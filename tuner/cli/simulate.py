@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -119,7 +120,8 @@ def simulate(
         "results": rows,
         "seconds": stages.report(),
     }
-    return Result(document, table)
+    step = f"chorale synth {priced.method} {quote(topology.spec)} --collective {traffic.collective.name.value}"
+    return Result(document, table, next_step=f"{step} -o schedule.parquet" if spec is not None else None)
 
 
 def training(

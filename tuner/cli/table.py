@@ -151,7 +151,9 @@ def show(file: TableFile) -> Result:
     Example: chorale table show job.table --json
     """
     table, digest = read_table(file)
-    return Result(job_tables.table_document(table, digest), job_tables.table_lines(table, digest, str(file)))
+    step = f"CHORALE_TABLE={file} in the environment of a job, or chorale table export {file} --for LIBRARY -o FILE"
+    document, lines = job_tables.table_document(table, digest), job_tables.table_lines(table, digest, str(file))
+    return Result(document, lines, next_step=step)
 
 
 @table_app.command("verify")

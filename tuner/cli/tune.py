@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from chorale.job.files import is_file
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli import slurm as slurm_jobs
@@ -20,6 +21,7 @@ from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.plan import adopted_programs, campaign_plan, check_methods, check_runner, forecast, plan_lines
 from chorale.tuner.launch.predictions import campaign_on
+from chorale.tuner.reports.hints import kind_of
 from chorale.tuner.reports.tables import Result
 
 
@@ -131,6 +133,13 @@ def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campa
     """Return the campaign of `file` and its network, both checked."""
     if file is None:
         raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
+    if kind_of(file) not in ("file", None):
+        change = f" --set {kind_of(file)}={file}" if kind_of(file) in ("topology", "collective") else ""
+        way_out = f"name a file, such as examples/quickstart.yaml{change}"
+        raise InvalidInput("a campaign file is wanted", f"{file}, which is a {kind_of(file)}", way_out)
+    example = Path("examples") / Path(file).with_suffix(".yaml").name
+    if not Path(file).exists() and not Path(file).suffix and is_file(example):
+        raise InvalidInput("a campaign file must be readable", file, f"write `chorale tune {example}`")
     campaign = campaign_file.load_campaign(file, overrides)
     check_methods(campaign, files=True)
     topology = load_topology(campaign.topology)
@@ -171,9 +180,12 @@ def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[s
     for campaign in campaigns:
         check_methods(campaign)
         topology = load_topology(campaign.topology)
-        if topology.compute_count != job.ranks:
-            rule = f"the network must have as many ranks as the recorded job, {job.ranks}"
+        of_node, rest = divmod(job.ranks, topology.compute_count)
+        if rest or not of_node:
+            rule = f"the network must have as many nodes as the job has ranks, {job.ranks}, or equal groups of them"
             raise InvalidInput(rule, f"{campaign.topology} with {topology.compute_count}", "name another")
+        if of_node > 1 and not networks:
+            notice(f"{of_node} ranks of the job share each node of {campaign.topology}; MPI jobs run such a table")
         check_runner(campaign, topology)
         networks.append(topology)
     campaigns = [campaign_on(campaign, topology) for campaign, topology in zip(campaigns, networks, strict=True)]

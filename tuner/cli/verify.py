@@ -93,7 +93,8 @@ def verify(
     for part in (bound, *(document.get(name) or {} for name in ("cost", "link_loads", "order_of_additions"))):
         for name, value in part.items():
             table.add_row(fact_label(name), fact_text(name, value, unit))
-    return Result(document, table, exit_code=int(not document["ok"]))
+    step = f"chorale run {quote(file)} --runner local" if document["ok"] else None
+    return Result(document, table, exit_code=int(not document["ok"]), next_step=step)
 
 
 def lift(

@@ -33,10 +33,10 @@ _FOUND: Mapping[tuple[str, str], str] = {
     ("runner", ""): "{0} is a runner, for `chorale run --runner {0}`",
     ("target", ""): "{0} is a dialect of programs, for `chorale lower --target {0}`",
     ("method", "topology"): "{0} is a method: a topology is wanted, such as torus:4x4",
-    ("method", "schedule"): "{0} is a method: `chorale synth {0} SPEC -o schedule.parquet` makes a schedule for here",
+    ("method", "schedule"): "{0} is a method: `chorale synth {0} SPEC -o schedule.parquet` makes such a file",
     ("method", ""): "{0} is a method: it stands before the topology, as in `chorale synth {0} torus:4x4`",
     ("topology", "method"): "{0} is a topology: write it after the method, or alone",
-    ("topology", "schedule"): "{0} is a topology: `chorale synth {0} -o schedule.parquet` makes a schedule for here",
+    ("topology", "schedule"): "{0} is a topology: `chorale synth {0} -o schedule.parquet` makes such a file",
     ("topology", ""): "{0} is a topology: it is an argument of its own",
     ("schedule", "topology"): "{0} is a schedule: `chorale verify {0}` says which topology it is for",
     ("file", "topology"): "write file:{0} if it is JSON, GraphML or a dump of NCCL; `chorale topology import {0} -o "

@@ -30,11 +30,18 @@ def test_a_dry_run_has_a_plan_for_each_collective(capsys: pytest.CaptureFixture[
     assert not home.campaigns.exists()
 
 
+def test_ranks_may_share_nodes(capsys: pytest.CaptureFixture[str], home: Home, record: Path) -> None:
+    arguments = ("--topology", "complete:2", "--set", "runner.kind=simulated", "--dry-run")
+    done = chorale(capsys, "tune", "--from-record", record, *arguments)
+    assert done.code == 0
+    assert "2 ranks of the job share each node of complete:2" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "the network of a recorded job must be given"),
-        (["--topology", "ring:5"], "as many ranks as the recorded job, 4; got ring:5 with 5"),
+        (["--topology", "ring:5"], "as many nodes as the job has ranks, 4, or equal groups of them; got ring:5 with 5"),
         (["--topology", "ring:4", "--detach"], "--detach"),
         (["--topology", "ring:4", "--set", "buget.trials=1"], "unknown key `buget`"),
     ],
