@@ -29,7 +29,7 @@ from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.cli.options import ElementTypeName, Protocol, RunnableFile, SpecOfProgram, offer, target_name
-from chorale.tuner.cli.output import people
+from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import Site, SlurmTime
 from chorale.tuner.files.program_files import is_program_file, load_program
 from chorale.tuner.files.read_write import write_folder
@@ -234,7 +234,12 @@ def export(
                 raise InvalidInput(rule, target, f"choose from {', '.join(JOB_TARGETS)}")
             options = replace(lowering, target=target, in_place=in_place)
             options = with_default_channels(verified, options) if channels is None else options
-            programs = (*programs, build_program(verified, options).program)
+            try:
+                programs = (*programs, build_program(verified, options).program)
+            except InvalidInput as refusal:
+                if targets or not programs:  # a job with one of the default targets is a job
+                    raise
+                notice(f"left out: {refusal}")
     served = _served(sizes, dtype, programs)
     names = tuple(name for name in hosts.split(",") if name)
     per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_machine(topology)

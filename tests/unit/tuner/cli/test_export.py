@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -154,3 +155,14 @@ def test_the_parent_of_the_folder_must_exist(capsys, tmp_path, schedule):
     done = chorale(capsys, "export", path, "-o", tmp_path / "no" / "job")
     assert (done.code, "must exist" in done.stderr) == (2, True)
     assert chorale(capsys, "export", path, "-o", path).code == 2
+
+
+def test_a_default_target_that_the_program_does_not_fit_is_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ring, job = tmp_path / "ring.parquet", tmp_path / "job"
+    assert chorale(capsys, "synth", "ring", "h100:4", "-o", ring).code == 0
+    done = chorale(capsys, "export", ring, "-o", job)
+    assert done.code == 0
+    assert "left out: a program must fit msccl-executor-xml" in done.stderr
+    assert chorale(capsys, "export", ring, "-o", tmp_path / "other", "--target", "msccl-executor-xml").code == 2
