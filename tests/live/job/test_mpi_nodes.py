@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,24 @@ def test_the_report_says_why_a_table_serves_no_call(program: Path, table: Path) 
     assert {entry["reason"] for entry in report["fallbacks"]} == {
         "group not in the table: the table is for 4 ranks or nodes, the job has 8 ranks on 2 nodes"
     }
+
+
+SPLIT = """
+import numpy
+from mpi4py import MPI
+slices = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2)
+mine, total = numpy.full(1000, slices.rank + 1.0), numpy.zeros(1000)
+slices.Allreduce(mine, total)
+assert (total == 10).all()
+"""
+
+
+def test_a_communicator_with_one_rank_of_each_node_runs_the_program(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "split.py").write_text(SPLIT)
+    ranked = f"CHORALE_NODE=$((${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}} / 2)) exec {sys.executable} {tmp_path}/split.py"
+    variables = {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1"}
+    done = run_job(("/bin/sh", "-c", ranked), variables, ranks=8)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_path_of_the_library_is_short_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
