@@ -19,7 +19,7 @@ from typing import Any
 
 from chorale.job.files import read_file
 from chorale.synth.document_limits import require_small_json
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, fault_in
 
 FORMAT = "chorale-record/1"
 MAX_BYTES = 2**26
@@ -102,7 +102,7 @@ def parse_record(data: bytes) -> Record:
         parts = [Record(ranks, {_key(call, ranks): _count(call)}) for call in document["calls"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         rule = f"a record must be what {FORMAT} describes"
-        raise InvalidInput(rule, f"{type(error).__name__}: {error}", "record the job again: chorale record") from error
+        raise InvalidInput(rule, fault_in(error), "record the job again: chorale record") from error
     return merge([Record(ranks, {}), *parts])
 
 

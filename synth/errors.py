@@ -73,6 +73,11 @@ _RAISED = re.compile(
 _BACKGROUND = re.compile(r"\s*\(Background on this error at: \S+\)")
 
 
+def fault_in(error: BaseException) -> str:
+    """Return what is wrong with a document whose reading ended in `error`: a missing key is named as one."""
+    return f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+
+
 def cause_in(text: str) -> str:
     """Return what `text` of another library says of the cause: of a traceback, as Ray hands on, what it ends with."""
     text = _BACKGROUND.sub("", _COLOURS.sub("", text))

@@ -19,7 +19,7 @@ from typing import Any
 from chorale.job.files import read_file
 from chorale.runners.engine.build import print_library
 from chorale.runners.nccl.plugin import tuner_plugin
-from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.errors import ChoraleError, InvalidInput, fault_in
 
 REPORT_FORMAT = "chorale-tuner/1"
 _KEY = ("collective", "min_bytes", "max_bytes", "algorithm", "protocol", "channels")
@@ -53,7 +53,7 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
                     total["own"] = row["own"] | {"cost_us": spent + row["own"]["cost_us"]}
     except (KeyError, TypeError, ValueError) as error:
         rule = f"a report of the tuner must be what {REPORT_FORMAT} describes"
-        raise InvalidInput(rule, f"{path}: {type(error).__name__}: {error}", "run the job again") from error
+        raise InvalidInput(rule, f"{path}: {fault_in(error)}", "run the job again") from error
     return list(rows.values())
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from chorale.synth.collective import Collective, parse_collective
 from chorale.synth.document_limits import require_small_json
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, fault_in
 from chorale.synth.programs.library_settings import LibrarySettings
 from chorale.synth.programs.program import Message
 
@@ -113,4 +113,4 @@ def parse_library_call(text: bytes) -> LibraryCall:
         )
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
         rule = f"a library's call must be what {FORMAT} describes"
-        raise InvalidInput(rule, f"{type(error).__name__}: {error}", "write it again") from error
+        raise InvalidInput(rule, fault_in(error), "write it again") from error

@@ -15,7 +15,7 @@ import numpy as np
 
 from chorale.synth.collective import parse_collective, stored_collective
 from chorale.synth.document_limits import require_small_columns, require_small_json
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, fault_in
 from chorale.synth.lazy_modules import LazyModule, arrow, parquet
 from chorale.synth.schedule.schedule import (
     COLUMN_NAMES,
@@ -247,7 +247,7 @@ def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: b
     try:
         schedule = build()
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
-        raise InvalidInput("a schedule file must be complete and well-typed", repr(error), _AGAIN) from error
+        raise InvalidInput("a schedule file must be complete and well-typed", fault_in(error), _AGAIN) from error
     if require_id and schedule.id != document.get("id"):
         rule = "the content of a schedule file must match its id"
         raise InvalidInput(rule, f"id {document.get('id')}, content {schedule.id}", _AGAIN)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from chorale.job.files import read_file
 from chorale.job.record import CallCount, CallKey, Record, parse_record
 from chorale.synth.document_limits import require_small_json
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, fault_in
 
 MAX_BYTES = 2**28
 _WAY_OUT = "give a record of `chorale record`, a dump of PyTorch's flight recorder, or a Chakra trace"
@@ -66,7 +66,7 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
             return _from_chakra(content, ranks or _files_beside(path), path)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError, struct.error,
             pickle.UnpicklingError) as error:  # fmt: skip
-        value = f"{path}: {type(error).__name__}: {error}"
+        value = f"{path}: {fault_in(error)}"
         raise InvalidInput("a file of a job's calls must be complete and of a known form", value, _WAY_OUT) from error
     raise InvalidInput("a file of a job's calls must be of a known form", path, _WAY_OUT)
 
