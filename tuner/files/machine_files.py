@@ -1,7 +1,5 @@
 """Networks from files about machines, fabrics and clusters, with the options that say what the files do not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Topology specs of commands, which may name files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What predicted times decide before a launch: which algorithms stand for the library, and which methods come first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 

@@ -3,8 +3,6 @@
 The right values follow from data sheets and from what NCCL and RCCL reckon with; none is taken from a run of Chorale.
 """
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from itertools import combinations

@@ -1,7 +1,5 @@
 """What predicted times decide before a launch: the baselines that stand for the library, methods, first guesses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What people write as `storage` of a campaign: each mistake has its own message, and a journal file is a storage."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Addresses of MLflow of every kind: what would record runs there, or the cause why nothing does."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterator
