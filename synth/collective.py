@@ -37,7 +37,7 @@ class CollectiveName(StrEnum):
 
     @property
     def is_uneven(self) -> bool:
-        """Whether its shards have sizes of their own."""
+        """Whether its shards have different sizes."""
         return self in UNEVEN
 
 
@@ -51,7 +51,7 @@ _REDUCING = (
 ROUTED = (CollectiveName.DISPATCH, CollectiveName.COMBINE)
 """The collectives whose shards have their own ranks: tokens that several experts get."""
 UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV, *ROUTED)
-"""The collectives whose shards have sizes of their own, as in MPI."""
+"""The collectives whose shards may have different sizes, as in MPI."""
 STANDARD = tuple(name for name in CollectiveName if name not in (*UNEVEN, CollectiveName.CUSTOM))
 """The collectives whose name says what they do."""
 
@@ -92,7 +92,7 @@ class Collective:
 
     @property
     def is_alltoall(self) -> bool:
-        """Whether every rank sends data of its own to every other."""
+        """Whether every rank sends different data to every other rank."""
         return self.name in (CollectiveName.ALLTOALL, CollectiveName.ALLTOALLV)
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "tune": ("ray", "optuna", "mlflow", "sqlalchemy", "threadpoolctl", "jinja2"),
     "serve": ("ray.serve", "fastapi", "starlette", "uvicorn", "limits", "prometheus_client"),
 }
-"""Name of the extra -> the modules that it brings beside those of the core; pyproject.toml has the distributions."""
+"""Name of the extra -> the modules that it adds to the core; pyproject.toml has the distributions."""
 
 _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 

@@ -240,7 +240,7 @@ def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_bala
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that does not carry k trees per shard, asking about the ranks of all orbits anew."""
+    """Return a cut that does not carry k trees per shard, checking the ranks of all orbits again."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
@@ -321,7 +321,7 @@ class Bound:
         group_of = np.full(topology.node_count, -1)
         for number, group in enumerate(groups):
             group_of[list(group)] = number
-        if self.kind in ("received", "sent"):  # ranks outside of all groups are groups of their own
+        if self.kind in ("received", "sent"):  # each rank outside all groups is a separate group
             alone = np.flatnonzero(group_of[: topology.compute_count] < 0)
             group_of[alone] = len(groups) + alone
         near, far = topology.links.dst, topology.links.src

@@ -1,4 +1,4 @@
-"""A digraph for flows: every arc beside its reverse, so that flow can be pushed back."""
+"""A digraph for flows: every arc is stored next to its reverse, so that flow can be pushed back."""
 
 from __future__ import annotations
 

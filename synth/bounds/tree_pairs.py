@@ -380,7 +380,7 @@ MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
-"""Up to the first all rounds begin anew, which takes less than a second; up to the second the first ones do."""
+"""Up to 32 ranks all rounds start from scratch, in less than a second; up to 128 ranks only the first ones do."""
 _MET = 1e-9
 _COMMON = 2**20
 _FINE = 2**24
@@ -455,7 +455,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
 
 
 def _even_rounds(ranks: int, even: bool) -> int:
-    """Return how many rounds let the solver begin anew: trees are lower for it, and later rounds much quicker."""
+    """Return in how many rounds the solver starts from scratch: this gives lower trees and much faster later rounds."""
     if ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN):
         return _MAX_ROUNDS
     return _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0

@@ -41,7 +41,7 @@ class Cabling:
 
     @property
     def moves(self) -> int:
-        """How many cables are laid anew; a cable that is taken out can be one of them."""
+        """How many new cables are needed; a removed cable can be reused for one of them."""
         return len(self.added)
 
 

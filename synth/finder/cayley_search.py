@@ -204,7 +204,7 @@ def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
 
 
 def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
-    """Return what `write_log` wrote; every spec is built and scored anew, so that the file need not be trusted.
+    """Return what `write_log` wrote; every spec is built and scored again, so that the file need not be trusted.
 
     Raises InvalidInput naming the file for anything else.
     """

@@ -1,4 +1,4 @@
-"""Candidates of the finder by the rate of an all-to-all, alone or beside the costs of an allreduce."""
+"""Candidates of the finder by the rate of an all-to-all, alone or together with the costs of an allreduce."""
 
 from __future__ import annotations
 

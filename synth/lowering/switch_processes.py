@@ -1,7 +1,7 @@
 """Schedules in which switches act, as schedules of processes: one for each rank, then one for each such switch.
 
 So CPUs emulate such switches, and so a parameter server or a SmartNIC works that really is one. A process stores what
-it gets; what a switch does within a step takes steps of its own here.
+it gets; what a switch does within a step takes separate steps here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Buffers of collectives whose shards have sizes of their own, and what such a program must do, chunk by chunk.
+"""Buffers of collectives whose shards have different sizes, and the required result of a program, chunk by chunk.
 
 Shards lie in buffers in the order of their numbers, as MPI lays them out by default: in the input of an alltoallv those
 for rank 0 first, in its output those from rank 0. The vector of a program is the longest buffer of all ranks.

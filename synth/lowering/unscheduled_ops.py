@@ -97,7 +97,7 @@ def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
 
 
 def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
-    """Return the instructions of one rank with scratch chunks that are used numbered anew, and how many these are."""
+    """Return the instructions of one rank with renumbered scratch chunks, and the number of scratch chunks used."""
     reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
     writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
     first = np.concatenate([ops.src[reads], ops.dst[writes]])

@@ -69,7 +69,7 @@ class VectorLayout:
     """Chunks of all data: those of a shard follow one another, and in it those of an instance.
 
     transfers: those of the schedule, or of its first shard alone where the vector is one shard (`is_single_shard`)
-    shards:    of all data; in an alltoall every rank has a vector of its own
+    shards:    of all data; in an alltoall every rank has a different vector
     chunks_per_shard: of one instance
     sizes:     int64[shards], the chunks of each shard of an uneven collective
     """

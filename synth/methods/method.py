@@ -51,7 +51,7 @@ class Options:
 
     @property
     def verified_bytes(self) -> int | None:
-        """The size at which verification tells the time: not where links have no rate of their own."""
+        """The size for which verification computes the time; None if links have no rate but `link_gbps`."""
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A collective that a library does itself, with settings of its own: measured and kept beside programs.
+"""A collective that a library does itself, with its settings: measured and stored like programs.
 
     {"format": "chorale-library/1", "collective": "allreduce", "root": null, "ranks": 8, "in_place": true,
      "settings": {"algorithm": "ring", "protocol": "LL", "ctas": 4}}

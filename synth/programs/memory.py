@@ -48,7 +48,7 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """How many different chunks of data there are: in an alltoall every rank has a vector of its own."""
+        """How many different chunks of data there are: in an alltoall every rank has a different vector."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> slice:

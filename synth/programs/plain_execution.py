@@ -73,7 +73,7 @@ class PlainExecution(ABC, Generic[Value]):
         """Return the sum of two values."""
 
     def note(self, done: Done[Value]) -> None:
-        """Be told what has been done, before it is written."""
+        """Called for every operation before its result is written."""
 
     def position(self, block: int, step: int) -> tuple[int, int, int]:
         """Return rank, block of that rank and step of instruction `step` of `block`, of all blocks."""

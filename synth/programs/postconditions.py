@@ -112,7 +112,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
     if name == CollectiveName.ALLGATHER:
         first = rank * count
     elif name == CollectiveName.ALLTOALL:
-        first = rank * chunks  # every rank sends data of its own
+        first = rank * chunks  # every rank sends different data
     return _values(task, first + np.arange(count), [rank])
 
 

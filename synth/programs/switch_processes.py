@@ -1,4 +1,4 @@
-"""Programs in which switches act: each such switch is a process of its own, after the ranks.
+"""Programs in which switches add or multicast: each of these switches is a process after the ranks.
 
 A switch has no data of its own and needs no result, so that what all processes do is a custom collective.
 """

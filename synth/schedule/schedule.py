@@ -232,7 +232,7 @@ class Schedule:
         return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
-        """Return this schedule with `topology`, an equal network of another spec, in place of its own."""
+        """Return this schedule on `topology`, an equal network with another spec."""
         return replace(self, topology=topology)
 
     @property

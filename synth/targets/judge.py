@@ -1,4 +1,4 @@
-"""Judges programs: what a program breaks, up to which size it is right, and what is worth knowing beside."""
+"""Judges programs: which rules a program breaks, up to which size it is correct, and further notices."""
 
 from __future__ import annotations
 

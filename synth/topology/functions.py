@@ -311,7 +311,7 @@ def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """What measurements leave of line rates: a share of the bandwidth of all links of some switches.
 
     S as in `able`; without `switch=` all links are meant. Bounds on the result are bounds at these rates, not at
-    line rates. The rate of adding is an option of its own: `reduce-bandwidth` of `able`.
+    line rates. The rate of adding is a separate option: `reduce-bandwidth` of `able`.
     """
     inner = inner_plan(call, plan_of, f"write {_USABLE}")
     options = _options(call, ("switch", "share"), _USABLE)
@@ -331,7 +331,7 @@ def plan_processes(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """The network in which switches that multicast or add are compute nodes after the ranks: `processes(able(…))`.
 
     So the local runner emulates them, by a process each, where a program lets them act. On a fabric of this network
-    (`chorale fabric up`) these processes have hosts of their own.
+    (`chorale fabric up`) these processes run on separate hosts.
     """
     inner = inner_plan(call, plan_of, f"write {_PROCESSES}")
     if len(call.arguments) > 1:

@@ -42,7 +42,7 @@ def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
 
 
 def process_network(topology: Topology) -> Topology:
-    """Return the network in which each switch that acts is a compute node of its own, after the ranks.
+    """Return the network in which each switch that adds or multicasts is a compute node after the ranks.
 
     So the local runner emulates such switches: by a process each. O(links log links). InvalidInput where none acts.
     """

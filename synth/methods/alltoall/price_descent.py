@@ -30,7 +30,7 @@ from chorale.synth.sparse_matrix import of_dense
 _PARTS = 2**16
 """All data is so many parts."""
 _ROWS_AT_ONCE = 512
-"""Links of which the linear program is told at a time, those with the largest loads first."""
+"""Links that are added to the linear program at a time, those with the largest loads first."""
 _TOLERANCE = 1e-7
 
 
@@ -111,7 +111,7 @@ class Balance:
 def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
     """Return weights >= 0 with sum 1 for which the largest of `times @ weights` is the least, and the duals of rows.
 
-    The linear program is told of the rows that matter, round by round.
+    Rows are added to the linear program round by round, when they matter.
     """
     rows = np.argsort(-times.mean(axis=1), kind="stable")[:_ROWS_AT_ONCE]
     while True:

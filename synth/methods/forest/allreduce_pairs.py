@@ -149,7 +149,7 @@ def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPair
 
 
 def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> PairSplit | None:
-    """Return `split` without roots and amounts below `least` times the largest, counted anew; None if none is left."""
+    """Return `split` without roots and amounts below `least` times the largest, counted again; None if none is left."""
     root, width = max(split.roots) * least, max(split.arcs.width) * least
     roots = [value if value >= root else Fraction(0) for value in split.roots]
     amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]

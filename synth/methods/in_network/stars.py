@@ -203,7 +203,7 @@ def _star_edges(
 ) -> tuple[Integers, Integers, Integers, Integers]:
     """Return the edges of the star of `box` in every tree: from the gate to a centre, from there to other ranks.
 
-    Adds to `paths` the links that are routes of their own: to each centre, then from it, for each rank.
+    Adds to `paths` the links that are complete routes: to each centre, then from it, for each rank.
     """
     ranks, centres = np.array(box.ranks), np.array(box.centres)
     which = np.searchsorted(_star_borders(box, total)[:-1], before, side="right")

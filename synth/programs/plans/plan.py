@@ -190,7 +190,7 @@ class RankPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """What the executor is told beside the operations.
+    """Settings of the executor in addition to the operations.
 
     packets:        whether scratch holds packets: the protocol LL
     double_scratch: whether calls use the halves of scratch by turns

@@ -91,7 +91,7 @@ class PlanRun:
         self._blocks_of: list[list[int]] = [[] for _ in plan.ranks]
         for number, (rank, _) in enumerate(self._blocks):
             self._blocks_of[rank].append(number)
-        # The proxy of a port is told of puts and of signals.
+        # The proxy of a port receives puts and signals.
         lengths = [[len(self._steps[number]) for number in numbers] for numbers in self._blocks_of]
         most = (
             2 * sum(each) if body.port_peers else max(each, default=0)

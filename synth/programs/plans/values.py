@@ -35,7 +35,7 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
         """Return the sum of what `cells` hold, one after the other, as the operation at `position` makes it."""
 
     def note(self, position: Position, value: Value | None, rank: int, cell: int) -> None:
-        """Be told what is written to a cell of `rank`."""
+        """Called for every value that is written to a cell of `rank`."""
 
     def pieces_of(self, rank: int, cell: int) -> range:
         """Return the pieces of a cell of the memory of `rank`."""

@@ -17,7 +17,7 @@ from chorale.synth.topology.topology import Topology
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]
-"""One link from each node of the first column to the node beside it in the second."""
+"""One link from each node of the first column to its neighbour in the second."""
 
 
 def unit_topology(

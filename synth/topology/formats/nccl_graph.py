@@ -1,4 +1,4 @@
-"""NCCL's graph files: the channels that its search found (NCCL_GRAPH_DUMP_FILE), or that it is told to use.
+"""NCCL's graph files: the channels that its search found (NCCL_GRAPH_DUMP_FILE), or that it must use.
 
 A channel lists the NIC where it enters, the GPUs of one box in order, and the NIC where it leaves. With
 NCCL_GRAPH_FILE, NCCL takes the graphs in the file and searches for those that are missing.
