@@ -75,13 +75,15 @@ def parse_results(content: bytes | str, name: str) -> list[Results]:
     InvalidInput for content that holds none.
     """
     text = content.decode(errors="replace") if isinstance(content, bytes) else content
-    text = plain_text(text)
+    text = _TABLE_ROW.sub(lambda row: row[0].replace("|", " "), plain_text(text.lstrip("\ufeff")))
     found = _joined(results for part in labelled_parts(text, _ANCHOR) for results in _parsed(part, name))
     if not found:
         raise InvalidInput("a result file must hold measured times of a collective", f"none in {name}", _WAY_OUT)
     return found
 
 
+_TABLE_ROW = re.compile(r"^\s*\|(?:[^|\n]*\|){5,}[ \t]*$", re.MULTILINE)
+"""Of a table in Markdown, into which somebody has put the numbers."""
 _ANCHOR = re.compile(r"#\s+size\s+count|# nThread|# OSU \S|# Size\s")
 
 
@@ -97,7 +99,7 @@ def _parsed(text: str, name: str) -> list[Results]:
 
 _JSON = re.compile(r"^\s*(?:\{\s*(?:\"|$)|\[\s*(?:\{|$))", re.MULTILINE)
 _CSV = re.compile(
-    r"^(?=.*size)(?=.*time)([A-Za-z_#]\w*)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
+    r"^(?=.*size)(?=.*time)(\"?[A-Za-z_#][\w ]*\"?)[,;\t](?:[^,;\t\n]*[,;\t]){4,}.*$", re.MULTILINE | re.IGNORECASE
 )
 """Where documents begin: what a launcher printed may stand before."""
 
@@ -248,24 +250,26 @@ def _number(text: object) -> float | None:
 
 
 def _from_json(text: str, name: str) -> list[Results]:
+    """Return the results of all documents one after the other; what follows them is left out."""
     require_small_json(text, name)
-    try:
-        document, _ = json.JSONDecoder().raw_decode(text.lstrip())
-        if isinstance(document, dict) and "results" not in document:
-            document = json.loads(text)
-    except (ValueError, RecursionError):
+    decoder, place, documents = json.JSONDecoder(), 0, list[Any]()
+    while (begin := re.compile(r"\s*(?=[{\[])").match(text, place)) is not None:
         try:
-            document = [json.loads(line) for line in text.split("\n") if line.strip()]
+            document, place = decoder.raw_decode(text, begin.end())
         except (ValueError, RecursionError) as error:
+            if documents and text[begin.end()] == "[":  # a mark of a log, such as [done]
+                break
             raise InvalidInput(
                 "a result file that begins like JSON must be JSON", f"{name}: {error}", _WAY_OUT
             ) from None
-    if isinstance(document, list):
-        return _from_rows((row for row in document if isinstance(row, dict)), name)
-    if not isinstance(document, dict) or not isinstance(document.get("results"), list):
-        return []
-    rows = [row for row in document["results"] if isinstance(row, dict)]
-    return _from_run(document, rows, name) if "runner" in document else _from_nccl_json(document, rows, name)
+        documents += document if isinstance(document, list) else [document]
+    documents = [document for document in documents if isinstance(document, dict)]
+    runs = [document for document in documents if isinstance(document.get("results"), list)]
+    found = _from_rows((document for document in documents if document not in runs), name)
+    for run in runs:
+        rows = [row for row in run["results"] if isinstance(row, dict)]
+        found += _from_run(run, rows, name) if "runner" in run else _from_nccl_json(run, rows, name)
+    return found
 
 
 def _from_run(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], name: str) -> list[Results]:

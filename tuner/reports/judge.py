@@ -231,6 +231,9 @@ def _judged(
     if len(times) == 2 and times[not place] > _UNUSUAL * times[place]:
         slower = "in place" if place is False else "out of place"
         notes.append(f"{slower} {times[not place] / times[place]:.1f} times as long")
+    spread = max(max(found) / min(found) for found in places.values() if found)
+    if spread > _UNUSUAL:
+        notes.append(f"the median of runs of which some take {spread:.1f} times as long as others")
     if bound_us > measured_us * _ABOVE:
         notes.append("faster than the bound")
     return JudgedSize(

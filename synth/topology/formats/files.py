@@ -17,10 +17,11 @@ from chorale.synth.topology.formats.networkx_graph import from_graphml_root, par
 from chorale.synth.topology.topology import Topology
 
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
-_HWLOC_TYPE = re.compile(rb'<!DOCTYPE topology SYSTEM "hwloc2?\.dtd">')
+_HWLOC_TYPE = re.compile(r'<!DOCTYPE topology SYSTEM "hwloc2?\.dtd">')
+_HWLOC_BYTES = re.compile(_HWLOC_TYPE.pattern.encode())
 _MAX_TOOL_OUTPUT = 2**24
-_DUMP = re.compile(r"<system(?=[\s>])")
-_WHOLE_DUMP = re.compile(r"<system[\s>].*?</system>", re.DOTALL)
+_DUMP = re.compile(r"<(?:system|topology|graphs)(?=[\s>])")
+_WHOLE_DUMP = re.compile(r"<(system|topology|graphs)[\s>].*?</\1>", re.DOTALL)
 
 
 def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
@@ -85,17 +86,20 @@ def _xml_root(content: bytes) -> Element:
 
     A dump may stand inside a log, or more than once if all are the same.
     """
-    text = _text(content)
+    text = _HWLOC_TYPE.sub("", _text(content), count=1)
     if _DUMP.search(text) is not None and "<!DOCTYPE" not in text:
-        dumps = [dump for part in labelled_parts(text, _DUMP) for dump in _WHOLE_DUMP.findall(part)]
+        dumps = [dump[0] for part in labelled_parts(text, _DUMP) for dump in _WHOLE_DUMP.finditer(part)]
         if not dumps:
-            value, way_out = "a <system> without its end", "save all of the file that NCCL_TOPO_DUMP_FILE names"
+            value, way_out = (
+                "an XML element without its end",
+                "save all of the file, such as that of NCCL_TOPO_DUMP_FILE",
+            )
             raise InvalidInput("a topology dump must be complete", value, way_out)
         if len({re.sub(r"\s+", " ", dump) for dump in dumps}) > 1:
             value, way_out = f"{len(dumps)} that differ", "save each in a file of its own; --boxes N joins N equal ones"
             raise InvalidInput("a file must hold one topology dump", value, way_out)
         content = dumps[0].encode()
-    return parse_xml(_HWLOC_TYPE.sub(b"", content, count=1), "an XML topology file")
+    return parse_xml(_HWLOC_BYTES.sub(b"", content, count=1), "an XML topology file")
 
 
 def _machine_below(root: Element, model: str | None) -> Machine | None:

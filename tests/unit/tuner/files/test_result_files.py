@@ -60,6 +60,21 @@ def test_documents_may_follow_what_a_launcher_says(name: str) -> None:
         assert parse_results(text.replace(",", ";"), name) == parse_results(text, name)
 
 
+def test_every_document_counts_and_tables_may_be_pasted() -> None:
+    text = (DATA / "results" / "all_reduce-nccl.json").read_text()
+    (one,) = parse_results(text, "x")
+    for several in (2 * text, f"[{text}, {text}]", text.replace("\n", " ") + "\n" + text + "\nDone.\n"):
+        (found,) = parse_results(several, "x")
+        assert found.rows == 2 * one.rows
+    log = (DATA / "results" / "all_reduce-nccl.log").read_text()
+    rows = [line.split() for line in log.splitlines() if line.strip() and not line.startswith("#")]
+    pasted = "| size | count |\n|---|---|\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    assert parse_results(pasted, "all_reduce")[0].rows == parse_results(log, "x")[0].rows
+    table = (DATA / "results" / "rccl_all_reduce.csv").read_text()
+    quoted = "".join(",".join(f'"{cell}"' for cell in line.split(",")) + "\r\n" for line in table.splitlines())
+    assert parse_results("\ufeff" + quoted, "x") == parse_results(table, "x")
+
+
 def test_runs_of_other_numbers_of_ranks_stay_apart() -> None:
     """Joined, sizes of both would be judged on the network of one."""
     text = (DATA / "results" / "all_reduce-nccl.log").read_text()

@@ -103,8 +103,8 @@ def one(text: str) -> bytes:
          "a topology dump must have at most 8192 elements; got 9001; dump one machine"),
         (b'<!DOCTYPE system [<!ENTITY x "y">]><system>&x;</system>',
          "an XML file must not define or refer to entities; got DTDForbidden; remove the DOCTYPE"),
-        (b"<system><cpu>", "a topology dump must be complete; got a <system> without its end; "
-         "save all of the file that NCCL_TOPO_DUMP_FILE names"),
+        (b"<system><cpu>", "a topology dump must be complete; got an XML element without its end; "
+         "save all of the file, such as that of NCCL_TOPO_DUMP_FILE"),
     ],
 )  # fmt: skip
 def test_errors(content, error):
