@@ -1,8 +1,12 @@
 // The functions of MPI that stand before those of the library. Only what MPI wants to be the same on all ranks decides.
 #include <mpi.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "elements.hpp"
 #include "job.hpp"
+#include "uneven.hpp"
 
 using namespace chorale::job;
 
@@ -52,37 +56,26 @@ int reduce(const void* in, void* out, Count count, MPI_Datatype type, MPI_Op op,
     return serve(*group, call, {or_there(in, out), size_t(count), type}, {target, size_t(count), type}, library);
 }
 
-// Of shards of `count` elements; unfit where they are not equal.
-template <typename Count, typename Library>
-int reduce_scatter(const void* in, void* out, Count count, const char* unfit, size_t total, MPI_Datatype type,
-                   MPI_Op op, MPI_Comm comm, Group* group, Library library) {
-    if (group == nullptr || count < 0 || !is_usable(type)) return library();
-    Call call = reduction("reduce_scatter", comm, -1, total, type, op);
-    if (call.unfit == nullptr) call.unfit = unfit;
-    return serve(*group, call, {or_there(in, out), total, type}, {out, size_t(count), type}, library);
-}
-
 template <typename Count, typename Library>
 int reduce_scatter_block(const void* in, void* out, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
                          Library library) {
     Group* group = group_of(comm);
-    const size_t total = group == nullptr || count < 0 ? 0 : size_t(count) * group->ranks();
-    return reduce_scatter(in, out, count, nullptr, total, type, op, comm, group, library);
+    if (group == nullptr || count < 0 || !is_usable(type)) return library();
+    const size_t total = size_t(count) * group->ranks();
+    const Call call = reduction("reduce_scatter", comm, -1, total, type, op);
+    return serve(*group, call, {or_there(in, out), total, type}, {out, size_t(count), type}, library);
 }
 
 template <typename Count, typename Library>
 int reduce_scatter_counts(const void* in, void* out, const Count* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
                           Library library) {
     Group* group = group_of(comm);
-    if (group == nullptr || counts == nullptr) return library();
-    bool is_equal = true;
-    size_t total = 0;
-    for (int rank = 0; rank < group->ranks(); rank++) {
-        if (counts[rank] < 0) return library();
-        is_equal = is_equal && counts[rank] == counts[0];
-        total += size_t(counts[rank]);
-    }
-    return reduce_scatter(in, out, counts[0], is_equal ? nullptr : SHAPE, total, type, op, comm, group, library);
+    if (group == nullptr) return library();
+    if (!are_counts(counts, group->ranks()) || !is_usable(type)) return library();
+    if (std::all_of(counts, counts + group->ranks(), [&](Count count) { return count == counts[0]; }))
+        return reduce_scatter_block(in, out, counts[0], type, op, comm, library);
+    const Call call = reduction("reduce_scatter", comm, -1, 0, type, op);
+    return reduce_scatter_uneven(in, out, counts, type, call, *group, library);
 }
 
 template <typename Count, typename Library>
@@ -125,14 +118,34 @@ int left(Call call, const char* reason, Library library) {
     return may_fall_back(call, reason) ? library() : refuse(call, reason);
 }
 
-template <typename Count>
-size_t sum_of(const Count* counts, MPI_Comm comm) {
-    int ranks = 0, is_inter = 0;
-    PMPI_Comm_test_inter(comm, &is_inter);
-    if (counts == nullptr || is_inter || PMPI_Comm_size(comm, &ranks) != MPI_SUCCESS) return 0;
-    size_t sum = 0;
-    for (int rank = 0; rank < ranks; rank++) sum += counts[rank] > 0 ? size_t(counts[rank]) : 0;
-    return sum;
+// Every rank knows the counts of all. Equal shards that lie side by side are those of `allgather`.
+template <typename Count, typename Place, typename Library>
+int gather_shards(const void* in, Count in_count, MPI_Datatype in_type, void* out, const Count* counts,
+                  const Place* places, MPI_Datatype type, MPI_Comm comm, Library library) {
+    Group* group = group_of(comm);
+    if (group == nullptr || group->is_inter() || !are_counts(counts, group->ranks()) || !is_usable(type) ||
+        (in != MPI_IN_PLACE && in_count < 0))
+        return library();
+    if (are_even(counts, places, group->ranks()))
+        return allgather(in, in_count, in_type, after(out, size_t(places[0]), type), counts[0], type, comm, library);
+    return allgatherv(in, in_count, in_type, out, counts, places, type, comm, *group, library);
+}
+
+// No rank knows what others send: they tell one another first, where a program might serve the call.
+template <typename Count, typename Place, typename Library>
+int exchange_shards(const void* in, const Count* in_counts, const Place* in_places, MPI_Datatype in_type, void* out,
+                    const Count* counts, const Place* places, MPI_Datatype type, MPI_Comm comm, Library library) {
+    Group* group = group_of(comm);
+    const bool is_right = group != nullptr && !group->is_inter() && are_counts(counts, group->ranks()) &&
+                          is_usable(type) &&
+                          (in == MPI_IN_PLACE || (are_counts(in_counts, group->ranks()) && is_usable(in_type)));
+    if (!is_right) return library();
+    if (group->has("alltoall"))
+        return alltoallv(in, in_counts, in_places, in_type, out, counts, places, type, comm, *group, library);
+    const auto received = size_t(std::accumulate(counts, counts + group->ranks(), Count(0)));
+    const Call call = movement("alltoall", comm, -1, received, type);
+    const char* reason = job()->has_table() ? group->decide(call).reason : NO_TABLE;
+    return may_fall_back(call, reason) ? library() : refuse(call, reason);
 }
 
 }  // namespace
@@ -193,7 +206,7 @@ int MPI_Finalize(void) {
                         [&] { return PMPI_Alltoall##form(in, in_n, in_type, out, n, type, comm); });                   \
     }
 
-// Defines those that return before they are over, and those of shards of different sizes: MPI's own, counted.
+// Defines those that return before they are over, which are MPI's own and counted, and those with counts by rank.
 #define COUNTED(Count, Place, form)                                                                                    \
     int MPI_Iallreduce##form(const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,          \
                              MPI_Request* request) {                                                                   \
@@ -206,13 +219,14 @@ int MPI_Finalize(void) {
     }                                                                                                                  \
     int MPI_Allgatherv##form(const void* in, Count in_n, MPI_Datatype in_type, void* out, const Count* n,              \
                              const Place* at, MPI_Datatype type, MPI_Comm comm) {                                      \
-        return left(movement("allgather", comm, -1, sum_of(n, comm), type), SHAPE,                                     \
-                    [&] { return PMPI_Allgatherv##form(in, in_n, in_type, out, n, at, type, comm); });                 \
+        return gather_shards(in, in_n, in_type, out, n, at, type, comm,                                                \
+                             [&] { return PMPI_Allgatherv##form(in, in_n, in_type, out, n, at, type, comm); });        \
     }                                                                                                                  \
     int MPI_Alltoallv##form(const void* in, const Count* in_n, const Place* in_at, MPI_Datatype in_type, void* out,    \
                             const Count* n, const Place* at, MPI_Datatype type, MPI_Comm comm) {                       \
-        return left(movement("alltoall", comm, -1, sum_of(n, comm), type), SHAPE,                                      \
-                    [&] { return PMPI_Alltoallv##form(in, in_n, in_at, in_type, out, n, at, type, comm); });           \
+        return exchange_shards(in, in_n, in_at, in_type, out, n, at, type, comm, [&] {                                 \
+            return PMPI_Alltoallv##form(in, in_n, in_at, in_type, out, n, at, type, comm);                             \
+        });                                                                                                            \
     }
 
 COLLECTIVES(int, )

@@ -43,6 +43,11 @@ void Counts::way(const char* collective, const char* way, int64_t size_bytes, do
     add(ways_[{collective, way}], size_bytes, seconds);
 }
 
+void Counts::exchange(int64_t size_bytes, double seconds) {
+    const std::lock_guard guard(lock_);
+    add(exchanges_, size_bytes, seconds);
+}
+
 void Counts::call(const char* collective, const char* dtype, const std::string& group, int root, int64_t size_bytes,
                   double seconds) {
     const std::lock_guard guard(lock_);
@@ -69,7 +74,9 @@ std::string Counts::report(const std::string& table, int ranks) const {
     list("programs", programs_, "digest", "collective", true);
     list("within_nodes", ways_, "collective", "by", true);
     list("fallbacks", fallbacks_, "reason", "collective", false);
-    return text + "}\n";
+    return text + ", \"exchanges\": {\"calls\": " + std::to_string(exchanges_.calls) +
+           ", \"bytes\": " + std::to_string(exchanges_.bytes) + ", \"seconds\": " + number(exchanges_.seconds) +
+           "}}\n";
 }
 
 std::string Counts::record(int ranks) const {

@@ -22,6 +22,9 @@ class Counts {
     // Counts a call that several ranks of each node served together, way: how.
     void way(const char* collective, const char* way, int64_t size_bytes, double seconds);
 
+    // An exchange of sizes among ranks before a call whose shards may differ.
+    void exchange(int64_t size_bytes, double seconds);
+
     // group: its JSON; root -1: none
     void call(const char* collective, const char* dtype, const std::string& group, int root, int64_t size_bytes,
               double seconds);
@@ -37,6 +40,7 @@ class Counts {
     mutable std::mutex lock_;
     std::map<Key, Count> programs_, fallbacks_, ways_;
     std::map<CallKey, Count> calls_;
+    Count exchanges_;
 };
 
 // Writes `text` to the file `name`, or to stderr where that is "-". Whether that went well.

@@ -1,6 +1,7 @@
 // How a group runs programs: it connects its engine at the first call, and copies elements that do not lie side by side.
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <stdexcept>
 
 #include "element_types.hpp"
@@ -33,23 +34,39 @@ void in_batches(const Side& side, Move move) {
 
 std::vector<char> packed(const Side& side, MPI_Comm comm) {
     std::vector<char> bytes(side.count * size_of(side.type));
-    in_batches(side, [&](char* at, int count, size_t offset, int size) {
-        int position = 0;
-        PMPI_Pack(at, count, side.type, bytes.data() + offset, size, &position, comm);
-    });
+    pack(side, bytes.data(), comm);
     return bytes;
-}
-
-void unpack(const std::vector<char>& bytes, const Side& side, MPI_Comm comm) {
-    in_batches(side, [&](char* at, int count, size_t offset, int size) {
-        int position = 0;
-        PMPI_Unpack(bytes.data() + offset, size, &position, at, count, side.type, comm);
-    });
 }
 
 bool needs_copy(const Side& side) { return side.at != nullptr && !is_dense(side.type); }
 
 }  // namespace
+
+void pack(const Side& side, char* to, MPI_Comm comm) {
+    const size_t size_bytes = side.count * size_of(side.type);
+    if (size_bytes == 0) return;
+    if (is_dense(side.type)) {
+        std::memcpy(to, side.at, size_bytes);
+        return;
+    }
+    in_batches(side, [&](char* at, int count, size_t offset, int size) {
+        int position = 0;
+        PMPI_Pack(at, count, side.type, to + offset, size, &position, comm);
+    });
+}
+
+void unpack(const char* from, const Side& side, MPI_Comm comm) {
+    const size_t size_bytes = side.count * size_of(side.type);
+    if (size_bytes == 0) return;
+    if (is_dense(side.type)) {
+        std::memcpy(side.at, from, size_bytes);
+        return;
+    }
+    in_batches(side, [&](char* at, int count, size_t offset, int size) {
+        int position = 0;
+        PMPI_Unpack(from + offset, size, &position, at, count, side.type, comm);
+    });
+}
 
 void Group::connect(MPI_Comm comm) {
     engine_ = chorale_engine_new(rank_, ranks());
@@ -88,7 +105,7 @@ int Group::execute(const Entry& entry, const Call& call, const Side& input, cons
         if (needs_copy(input)) in = packed(input, call.comm);
         if (needs_copy(output)) out = packed(output, call.comm);
         run(entry, call, needs_copy(input) ? in.data() : input.at, needs_copy(output) ? out.data() : output.at);
-        if (needs_copy(output)) unpack(out, output, call.comm);
+        if (needs_copy(output)) unpack(out.data(), output, call.comm);
     } catch (const std::exception& error) {
         if (broken_.empty()) broken_ = error.what();
         return fail(call, error.what(), MPI_ERR_OTHER);

@@ -56,6 +56,12 @@ class Group {
     // Runs the entry's program from and to elements that lie side by side. Throws std::runtime_error.
     void run(const Entry& entry, const Call& call, const void* input, void* output);
 
+    // Whether the table has an entry for these ranks and `collective`.
+    bool has(std::string_view collective) const { return entries_.has(collective); }
+
+    // Whether its ranks call those of another group.
+    bool is_inter() const { return !members_.empty() && members_.front() < 0; }
+
     // Runs the entry's program; all ranks do. Returns what an MPI function returns, after a message on stderr.
     int execute(const Entry& entry, const Call& call, const Side& input, const Side& output);
 
@@ -119,15 +125,19 @@ bool may_fall_back(const Call& call, const char* reason);
 
 double seconds_now();
 
-// Serves a call by a program, or by `library`, a call of MPI's own function.
-template <typename Library>
-int serve(Group& group, const Call& call, const Side& input, const Side& output, Library library) {
+// Copy the elements of `side` to and from memory where they lie one after the other.
+void pack(const Side& side, char* to, MPI_Comm comm);
+void unpack(const char* from, const Side& side, MPI_Comm comm);
+
+// Serves a call by a program, which `run` runs, or by `library`, a call of MPI's own function.
+template <typename Run, typename Library>
+int serve_by(Group& group, const Call& call, Run run, Library library) {
     if (call.size_bytes == 0) return library();
     const double start = seconds_now();
     const Decision decision = group.decide(call);
     int status;
     if (decision.entry != nullptr) {
-        status = group.execute(*decision.entry, call, input, output);
+        status = run(*decision.entry);
     } else {
         if (!may_fall_back(call, decision.reason))
             return refuse(call, decision.reason);
@@ -137,6 +147,12 @@ int serve(Group& group, const Call& call, const Side& input, const Side& output,
         job()->counts.call(call.collective, call.dtype, group.json(), call.root, int64_t(call.size_bytes),
                            seconds_now() - start);
     return status;
+}
+
+template <typename Library>
+int serve(Group& group, const Call& call, const Side& input, const Side& output, Library library) {
+    return serve_by(
+        group, call, [&](const Entry& entry) { return group.execute(entry, call, input, output); }, library);
 }
 
 }  // namespace chorale::job

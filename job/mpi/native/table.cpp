@@ -176,6 +176,11 @@ GroupEntries::GroupEntries(const Table& table, const std::vector<int>& group) {
         if (entry.everyone ? everyone : entry.group == group) entries_.push_back(&entry);
 }
 
+bool GroupEntries::has(std::string_view collective) const {
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const Entry* entry) { return entry->collective == collective; });
+}
+
 Decision GroupEntries::find(std::string_view collective, int root, std::string_view dtype, int64_t size_bytes) const {
     if (entries_.empty()) return {nullptr, GROUP};
     auto left = those(entries_, [&](const Entry& entry) { return entry.collective == collective; });

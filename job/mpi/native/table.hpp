@@ -54,6 +54,8 @@ class GroupEntries {
     // size_bytes of the whole vector. An entry for just that type goes before one for any.
     Decision find(std::string_view collective, int root, std::string_view dtype, int64_t size_bytes) const;
 
+    bool has(std::string_view collective) const;
+
     const std::vector<const Entry*>& all() const { return entries_; }
 
   private:
