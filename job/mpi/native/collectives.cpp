@@ -110,14 +110,6 @@ int alltoall(const void* in, Count in_count, MPI_Datatype in_type, void* out, Co
     return serve(*group, movement("alltoall", comm, -1, total, type), input, output, library);
 }
 
-// A call that programs do not serve, counted; `library` makes it.
-template <typename Library>
-int left(Call call, const char* reason, Library library) {
-    if (group_of(call.comm) == nullptr || call.size_bytes == 0) return library();
-    if (!job()->has_table()) reason = NO_TABLE;
-    return may_fall_back(call, reason) ? library() : refuse(call, reason);
-}
-
 // Every rank knows the counts of all. Equal shards that lie side by side are those of `allgather`.
 template <typename Count, typename Place, typename Library>
 int gather_shards(const void* in, Count in_count, MPI_Datatype in_type, void* out, const Count* counts,
@@ -206,17 +198,8 @@ int MPI_Finalize(void) {
                         [&] { return PMPI_Alltoall##form(in, in_n, in_type, out, n, type, comm); });                   \
     }
 
-// Defines those that return before they are over, which are MPI's own and counted, and those with counts by rank.
-#define COUNTED(Count, Place, form)                                                                                    \
-    int MPI_Iallreduce##form(const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op, MPI_Comm comm,          \
-                             MPI_Request* request) {                                                                   \
-        return left(movement("allreduce", comm, -1, size_t(n), type), PENDING,                                         \
-                    [&] { return PMPI_Iallreduce##form(in, out, n, type, op, comm, request); });                       \
-    }                                                                                                                  \
-    int MPI_Ibcast##form(void* at, Count n, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request) {        \
-        return left(movement("broadcast", comm, root, size_t(n), type), PENDING,                                       \
-                    [&] { return PMPI_Ibcast##form(at, n, type, root, comm, request); });                              \
-    }                                                                                                                  \
+// Defines those with a count for each rank.
+#define UNEVEN(Count, Place, form)                                                                                     \
     int MPI_Allgatherv##form(const void* in, Count in_n, MPI_Datatype in_type, void* out, const Count* n,              \
                              const Place* at, MPI_Datatype type, MPI_Comm comm) {                                      \
         return gather_shards(in, in_n, in_type, out, n, at, type, comm,                                                \
@@ -230,13 +213,14 @@ int MPI_Finalize(void) {
     }
 
 COLLECTIVES(int, )
-COUNTED(int, int, )
+UNEVEN(int, int, )
 #if MPI_VERSION >= 4
 COLLECTIVES(MPI_Count, _c)
-COUNTED(MPI_Count, MPI_Aint, _c)
+UNEVEN(MPI_Count, MPI_Aint, _c)
 
 int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session* session) {
     require_own_mpi();
+    require_a_world();
     return PMPI_Session_init(info, handler, session);
 }
 #endif

@@ -24,6 +24,7 @@ constexpr double MEETING_S = 60, CHECK_S = 300;
 constexpr std::chrono::milliseconds FORWARDING{300};
 
 std::unique_ptr<Job> current;
+bool has_begun = false;
 std::mutex groups_lock;
 int group_keyval = MPI_KEYVAL_INVALID;
 
@@ -161,6 +162,7 @@ double seconds_now() {
 
 void begin() {
     if (current) return;
+    has_begun = true;
     auto started = std::make_unique<Job>();
     PMPI_Comm_rank(MPI_COMM_WORLD, &started->rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &started->ranks);
@@ -204,6 +206,19 @@ void require_own_mpi() {
                  OWN, text.c_str());
     std::fflush(stderr);
     std::_Exit(1);
+}
+
+void require_a_world() {
+    if (has_begun || variable("CHORALE_STRICT") != "1" || variable("CHORALE_TABLE").empty()) return;
+    say("CHORALE_STRICT refuses it: collectives of this program cannot be intercepted, as it begins MPI without "
+        "MPI_Init of the preloaded library (a session, or wrappers that call PMPI functions): run it without LD_PRELOAD");
+    std::_Exit(1);
+}
+
+// What passed by from the beginning to the end is seen here at last.
+__attribute__((destructor)) static void look_back() {
+    int is_over = 0;
+    if (!has_begun && PMPI_Finalized(&is_over) == MPI_SUCCESS && is_over) require_a_world();
 }
 
 Group* group_of(MPI_Comm comm) {

@@ -111,6 +111,9 @@ void end();
 // handles differ, so that no call could even be handed on.
 void require_own_mpi();
 
+// Ends the process, after a line on stderr, where CHORALE_STRICT is set: MPI has begun in a way that we cannot serve.
+void require_a_world();
+
 // Null outside of a job.
 Group* group_of(MPI_Comm comm);
 
