@@ -269,12 +269,20 @@ Group::Group(MPI_Comm comm, std::vector<int> table_ranks) : members_(std::move(t
 
 Group::~Group() { chorale_engine_free(engine_); }
 
+bool Group::has(std::string_view collective) const {
+    if (!current->has_table() || !current->other_ranks.empty()) return false;
+    const auto& entries = current->table.entries;  // of which nodes have those for their group, which is made later
+    return current->nodes.empty() ? entries_.has(collective)
+                                  : std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+                                        return entry.collective == collective;
+                                    });
+}
+
 Decision Group::decide(const Call& call) {
     if (!current->has_table()) return {nullptr, NO_TABLE};
     if (call.unfit != nullptr) return {nullptr, call.unfit};
     if (!current->other_ranks.empty()) return {nullptr, current->other_ranks.c_str()};
-    const bool is_inter = members_.empty() || members_.front() < 0;
-    if (current->nodes.empty() || is_inter)
+    if (current->nodes.empty() || is_inter())
         return entries_.find(call.collective, call.root, call.dtype, int64_t(call.size_bytes));
     if (!nodes_) {
         std::vector<int> numbers;

@@ -56,11 +56,11 @@ class Group {
     // Runs the entry's program from and to elements that lie side by side. Throws std::runtime_error.
     void run(const Entry& entry, const Call& call, const void* input, void* output);
 
-    // Whether the table has an entry for these ranks and `collective`.
-    bool has(std::string_view collective) const { return entries_.has(collective); }
+    // Whether the table may have a program for these ranks and `collective`; the same on all of them.
+    bool has(std::string_view collective) const;
 
     // Whether its ranks call those of another group.
-    bool is_inter() const { return !members_.empty() && members_.front() < 0; }
+    bool is_inter() const { return members_.empty() || members_.front() < 0; }
 
     // Runs the entry's program; all ranks do. Returns what an MPI function returns, after a message on stderr.
     int execute(const Entry& entry, const Call& call, const Side& input, const Side& output);

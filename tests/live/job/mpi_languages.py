@@ -75,7 +75,9 @@ class Installation:
         return Outcome(done.returncode, served, fell, done.stderr + done.stdout)
 
     def _options(self) -> list[str]:
-        text = subprocess.run([self.command("mpiexec"), "--version"], capture_output=True, text=True, check=False).stdout
+        text = subprocess.run(
+            [self.command("mpiexec"), "--version"], capture_output=True, text=True, check=False
+        ).stdout
         return ["--oversubscribe"] if "Open" in text else []
 
 
@@ -91,7 +93,9 @@ def main(arguments: list[str]) -> int:
                 is_right = is_right and (is_refused if pending and strict else done.code == 0 and bool(done.programs))
                 how = "strict" if strict else "report"
                 last = next((line for line in done.said.splitlines() if "chorale" in line), done.said[-300:])
-                sys.stdout.write(f"{language} | {how} | exit {done.code} | {done.programs} | {done.fallbacks} | {last}\n")
+                sys.stdout.write(
+                    f"{language} | {how} | exit {done.code} | {done.programs} | {done.fallbacks} | {last}\n"
+                )
     return 0 if is_right else 1
 
 

@@ -31,9 +31,7 @@ def test_shards_of_different_sizes_are_served_and_right_to_the_byte(uneven: Path
     written = json.loads(report.read_text())
     calls = {entry["collective"]: entry["calls"] for entry in written["programs"]}
     assert calls == {"allgather": 24, "alltoall": 24, "reduce_scatter": 9}  # of each call whose shards are not sparse
-    assert written["fallbacks"] == [
-        {"reason": SHAPE, "collective": "alltoall", "calls": 8, "bytes": 192_000}
-    ]
+    assert written["fallbacks"] == [{"reason": SHAPE, "collective": "alltoall", "calls": 8, "bytes": 192_000}]
     exchanges = written["exchanges"]
     assert (exchanges["calls"], exchanges["bytes"]) == (32, 32 * 4 * 16)
     assert exchanges["seconds"] > 0
