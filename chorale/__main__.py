@@ -16,7 +16,9 @@ def main() -> None:
         shadow = shadow_of(error)
         if shadow is None:
             raise
-        sys.stderr.write(f"chorale: {type(error).__name__}: {error}; {shadow}\n")
+        from chorale.synth.errors import cause_in  # noqa: PLC0415 - only who fails waits for it
+
+        sys.stderr.write(f"chorale: {type(error).__name__}: {' '.join(cause_in(str(error)).split())}; {shadow}\n")
         sys.exit(2)
 
 

@@ -86,8 +86,8 @@ def _gloo_devices(names: str, _: int) -> list[Any]:
     """Return what all groups of this process share: a thread and its descriptors for each network device."""
     make = dist.ProcessGroupGloo
     if not names:
-        return [make.create_default_device(lazy_init=True)]
-    return [make.create_device(interface=name, lazy_init=True) for name in names.split(",") if name]
+        return [make.create_default_device()]
+    return [make.create_device(interface=name) for name in names.split(",") if name]
 
 
 def _numbered(backend: Any) -> Any:

@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+from chorale.synth.shadowing import shadow_of
+
 BACKEND = "chorale"
 _DEVICES = ["cpu", "cuda", "xpu"]
 
@@ -19,10 +21,16 @@ def register() -> None:
             dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(_DEVICES))
             dist.Backend.default_device_backend_map = before  # it is nobody's default
     except Exception as error:  # a job that does not ask for this backend must not fail on it
-        sys.stderr.write(f"chorale: no backend for torch.distributed: {type(error).__name__}: {error}\n")
+        shadow = f"; {shadow}" if (shadow := shadow_of(error)) else ""
+        sys.stderr.write(f"chorale: no backend for torch.distributed: {type(error).__name__}: {error}{shadow}\n")
 
 
 def _create(options: Any, backend_options: Any) -> Any:
-    from chorale.job.torch.creation import create_group  # noqa: PLC0415 - not before a job asks for it
+    try:
+        from chorale.job.torch.creation import create_group  # noqa: PLC0415 - not before a job asks for it
+    except Exception as error:
+        if shadow := shadow_of(error):
+            raise ImportError(f"{type(error).__name__}: {error}; {shadow}") from error
+        raise
 
     return create_group(options)

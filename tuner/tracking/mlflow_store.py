@@ -17,6 +17,7 @@ from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, ac
 from chorale.synth.errors import Unavailable
 from chorale.synth.extras import missing_extra
 from chorale.synth.redaction import redacted, split_credentials
+from chorale.synth.shadowing import shadow_of
 from chorale.tuner.config.values import with_password
 from chorale.tuner.files.databases import sqlite_file
 
@@ -346,6 +347,7 @@ class MlflowStore:
             way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
             if self.uri.startswith("sqlite:"):
                 way_out += "; move a damaged file away, and --resume uploads the journal to a new one"
+            way_out = shadow_of(error) or way_out
             raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from None
 
 

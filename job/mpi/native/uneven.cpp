@@ -8,7 +8,7 @@ namespace chorale::job {
 namespace {
 
 // Shards with padding of more than so many times their bytes take longer than a program gains.
-constexpr size_t MOST_PADDING = 4;
+constexpr size_t MOST_PADDING = 2;
 
 std::vector<char> rows_of(const std::vector<Side>& shards, size_t row_bytes, MPI_Comm comm) {
     std::vector<char> rows(shards.size() * row_bytes);

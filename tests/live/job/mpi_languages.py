@@ -2,8 +2,8 @@
 
     python -m tests.live.job.mpi_languages [FOLDER-OF-MPICC-AND-MPIEXEC [SUFFIX]]
 
-compiles and runs them by the compilers that are there (SUFFIX: `.openmpi`, as Debian names them), and prints what served
-their calls.
+compiles and runs them by the compilers that are there (SUFFIX: `.openmpi`, as Debian names them), and prints what
+served their calls.
 """
 
 from __future__ import annotations
