@@ -22,7 +22,7 @@ from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput, fault_in
 
 FORMAT = "chorale-record/1"
-MAX_BYTES = 2**26
+MAX_BYTES, MAX_RANKS = 2**26, 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,19 @@ def parse_record(data: bytes) -> Record:
         document = json.loads(data)
         if document["format"] != FORMAT:
             raise ValueError(f"its format is {document['format']!r}")
-        ranks = _whole(document["ranks"], 1)
+        ranks = require_ranks(_whole(document["ranks"], 1))
         parts = [Record(ranks, {_key(call, ranks): _count(call)}) for call in document["calls"]]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         rule = f"a record must be what {FORMAT} describes"
         raise InvalidInput(rule, fault_in(error), "record the job again: chorale record") from error
     return merge([Record(ranks, {}), *parts])
+
+
+def require_ranks(ranks: int) -> int:
+    """Return `ranks`; ValueError for more than a job has."""
+    if ranks > MAX_RANKS:
+        raise ValueError(f"a job of {ranks} ranks, of which {MAX_RANKS} are allowed")
+    return ranks
 
 
 def _key(call: Mapping[str, Any], ranks: int) -> CallKey:

@@ -6,7 +6,9 @@ Chakra's host traces as JSON; Chakra's converter writes a sequence of protocol b
 
 import io
 import json
+import math
 import pickle
+import pickletools
 import re
 import struct
 from collections import defaultdict
@@ -15,11 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chorale.job.files import read_file
-from chorale.job.record import CallCount, CallKey, Record, parse_record
-from chorale.synth.document_limits import require_small_json
+from chorale.job.record import CallCount, CallKey, Record, parse_record, require_ranks
+from chorale.synth.document_limits import MAX_JSON_VALUES, require_small_json
 from chorale.synth.errors import InvalidInput, fault_in
 
 MAX_BYTES = 2**28
+_MAX_MEMBERS, _MAX_AXES = 2**28, 64
+_MAX_MESSAGES, _MAX_MESSAGE_BYTES = 2**22, 2**20
 _WAY_OUT = "give a record of `chorale record`, a dump of PyTorch's flight recorder, or a Chakra trace"
 _DTYPES = {
     "float": ("float32", 4), "double": ("float64", 8), "half": ("float16", 2), "bfloat16": ("bfloat16", 2),
@@ -53,7 +57,7 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
     content = read_file(str(path), MAX_BYTES)
     try:
         if content[:1] == b"\x80":
-            return _from_flight_recorder(_SafeUnpickler(io.BytesIO(content)).load())
+            return _from_flight_recorder(_unpickled(content))
         if content.lstrip()[:1] == b"{":
             require_small_json(content, "a trace")
             document = json.loads(content)
@@ -69,6 +73,27 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
         value = f"{path}: {fault_in(error)}"
         raise InvalidInput("a file of a job's calls must be complete and of a known form", value, _WAY_OUT) from error
     raise InvalidInput("a file of a job's calls must be of a known form", path, _WAY_OUT)
+
+
+_NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
+
+
+def _unpickled(content: bytes) -> Any:
+    """Return the plain values in `content`; ValueError for more than JSON may have, and for what it cannot say."""
+    for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
+        is_far = "PUT" in operation.name and int(argument) > count
+        if count > MAX_JSON_VALUES or is_far or operation.name in _NOT_IN_JSON:
+            raise ValueError(f"operation {count}, {operation.name} {str(argument)[:20]}, takes too much")
+    value = _SafeUnpickler(io.BytesIO(content)).load()
+    waiting, left = [value], MAX_JSON_VALUES
+    while waiting and left > 0:  # what is named again and again counts so often
+        each = waiting.pop()
+        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list | tuple) else ()
+        left -= 1 + len(inner)
+        waiting += [one for one in inner if isinstance(one, dict | list | tuple)] if left > 0 else []
+    if left <= 0:
+        raise ValueError(f"it has more than {MAX_JSON_VALUES} values")
+    return value
 
 
 class _SafeUnpickler(pickle.Unpickler):
@@ -101,10 +126,10 @@ def _from_flight_recorder(document: Mapping[str, Any]) -> Record:
     ranks = 1 + max((rank for group in groups.values() for rank in group), default=-1)
     if ranks < 1:
         raise ValueError("its pg_config names no ranks")
-    return _record(ranks, (_flight_call(entry, groups, ranks) for entry in document["entries"]), "flight recorder")
+    return _record(ranks, (_flight_call(entry, groups) for entry in document["entries"]), "flight recorder")
 
 
-def _flight_call(entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]], ranks: int) -> _Call | None:
+def _flight_call(entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> _Call | None:
     collective = collective_of_torch(str(entry.get("profiling_name", "")))
     if entry.get("is_p2p") or collective is None:
         return None
@@ -114,7 +139,7 @@ def _flight_call(entry: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]
     dtype, width = _dtype(next(iter(entry.get("input_dtypes") or ()), None))
     elements = max(_elements(entry.get("input_sizes")), _elements(entry.get("output_sizes")))
     named = entry.get("process_group") or (str(entry.get("pg_id", 0)),)
-    group = groups.get(str(named[0]), groups.get(str(entry.get("pg_id")), tuple(range(ranks))))
+    group = groups.get(str(named[0]), groups.get(str(entry.get("pg_id"))))
     seconds = float(entry.get("duration_ms") or 0) / 1e3
     if not seconds and entry.get("time_discovered_started_ns") and entry.get("time_discovered_completed_ns"):
         seconds = max(0.0, (entry["time_discovered_completed_ns"] - entry["time_discovered_started_ns"]) / 1e9)
@@ -130,10 +155,9 @@ def _elements(sizes: Any) -> int:
     """Return the elements of all tensors with these shapes."""
     total = 0
     for shape in sizes or ():
-        product = 1
-        for length in shape:
-            product *= int(length)
-        total += product
+        if len(shape) > _MAX_AXES:
+            raise ValueError(f"a tensor of {len(shape)} axes")
+        total += math.prod(map(int, shape))
     return total
 
 
@@ -192,13 +216,21 @@ def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
     from google.protobuf.message import DecodeError  # noqa: PLC0415
     from google.protobuf.proto import parse_length_prefixed  # noqa: PLC0415
 
-    stream = io.BytesIO(content)
+    def calls() -> Iterator[_Call | None]:
+        stream = io.BytesIO(content)
+        for count in range(_MAX_MESSAGES + 1):
+            message = parse_length_prefixed(Empty, stream)
+            if message is None:
+                return
+            if count == _MAX_MESSAGES or message.ByteSize() > _MAX_MESSAGE_BYTES:
+                raise ValueError(f"it has more than {_MAX_MESSAGES} messages, or one of {message.ByteSize()} bytes")
+            if count:  # the first is metadata
+                yield _chakra_call(message)
+
     try:
-        messages = list(iter(lambda: parse_length_prefixed(Empty, stream), None))
-        calls = [_chakra_call(message) for message in messages[1:]]  # the first is metadata
+        return _record(ranks, calls(), "Chakra trace")
     except DecodeError as error:
         raise ValueError(f"it ends within a message, or has another form: {error}") from error
-    return _record(ranks, calls, "Chakra trace")
 
 
 def _fields(message: Any) -> Iterator[tuple[int, Any]]:
@@ -238,9 +270,13 @@ def _files_beside(path: Path) -> int:
 
 def _record(ranks: int, calls: Iterable[_Call | None], what: str) -> Record:
     counts: dict[CallKey, CallCount] = defaultdict(lambda: CallCount(0, 0.0))
+    everybody, members = tuple(range(require_ranks(ranks))), 0
     for call in calls:
         if call is not None and call.size_bytes > 0:
-            group = None if call.group is None or call.group == tuple(range(ranks)) else call.group
+            group = None if call.group is None or call.group == everybody else call.group
+            members += len(call.group or ())
+            if members > _MAX_MEMBERS:
+                raise ValueError(f"its calls have more than {_MAX_MEMBERS} members together")
             root = 0 if call.collective in ("broadcast", "reduce") else None
             counts[CallKey(call.collective, call.dtype, group, root, call.size_bytes)] += CallCount(1, call.seconds)
     if not counts:

@@ -92,7 +92,10 @@ def _parsed(text: str, name: str) -> list[Results]:
         return _from_json(text[document.start() :], name)
     if (header := _CSV.search(text)) is not None:
         rows, comma = io.StringIO(text[header.start() :], newline=""), header[0][len(header[1])]
-        return _from_rows(csv.DictReader(rows, delimiter=comma), name)
+        try:
+            return _from_rows(csv.DictReader(rows, delimiter=comma), name)
+        except csv.Error as error:
+            raise InvalidInput("a table of results must be CSV", f"{name}: {error}", _WAY_OUT) from None
     osu = _from_osu(text)
     return osu or _from_tables(text, name)
 

@@ -22,6 +22,7 @@ from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.traffic.matrix import (
     MAX_AMOUNT,
+    MAX_RANKS,
     TrafficMatrix,
     require_ranks,
     traffic_matrix,
@@ -29,7 +30,7 @@ from chorale.synth.methods.traffic.matrix import (
 )
 from chorale.synth.methods.traffic.tokens import TokenBatch
 
-MAX_BYTES = 64 * 2**20
+MAX_NUMBERS, MAX_BYTES = MAX_RANKS**2, 16 * MAX_RANKS**2
 _SKEW = "zipf:"
 _FINEST = 2**30
 """Fractions without a reasonable common denominator are rounded to this part of the largest, up."""
@@ -121,10 +122,12 @@ def _rows(path: str) -> list[Any]:
     content = read_file(path, MAX_BYTES)
     try:
         if Path(path).suffix.lower() == ".npy":
-            return _whole(np.load(io.BytesIO(content), allow_pickle=False).tolist())
+            table = np.load(io.BytesIO(content), allow_pickle=False)
+            _require_few(max(table.size, *table.shape, 0))
+            return _whole(table.tolist())
         text = content.decode("utf-8-sig")
         return _whole(_json_rows(text) if text.lstrip()[:1] in ("{", "[") else _text_rows(text))
-    except (ValueError, RecursionError, EOFError) as error:
+    except (ValueError, RecursionError, EOFError, MemoryError) as error:  # the last: shapes that no machine holds
         rule = f"{path} must hold rows of numbers, as text, JSON or .npy"
         raise InvalidInput(rule, " ".join(str(error).split()), "write a row of amounts for each rank") from None
 
@@ -143,12 +146,21 @@ def _text_rows(text: str) -> list[list[str]]:
     return [[cell for cell in re.split(r"\s*[,;]\s*|\s+", line) if cell] for line in lines if line]
 
 
+def _require_few(numbers: int) -> None:
+    if numbers > MAX_NUMBERS:
+        raise ValueError(f"{numbers} numbers, of which {MAX_NUMBERS} are allowed")
+
+
 def _whole(rows: Any) -> list[Any]:
     """Return `rows` with numbers in the same proportions that are whole."""
     if not isinstance(rows, list):
         raise ValueError("a single number")
     flat = rows and not any(isinstance(row, list) for row in rows)
-    table = [[_number(cell) for cell in row] for row in ([rows] if flat else rows)]
+    lists = [rows] if flat else rows
+    if not all(isinstance(row, list) for row in lists):
+        raise ValueError("a number beside rows")
+    _require_few(max(len(lists), sum(map(len, lists))))
+    table = [[_number(cell) for cell in row] for row in lists]
     whole = _scaled([cell for row in table for cell in row])
     numbers = iter(whole)
     result = [[next(numbers) for _ in row] for row in table]

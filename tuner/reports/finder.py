@@ -49,7 +49,11 @@ def read_cables(path: Path, two_way: bool) -> CableList:
 
     Rows whose `change` is `remove` are left out, so that the output of `write_cables` is read as the existing cables.
     """
-    rows = list(csv.reader(io.StringIO(read_file(str(path), MAX_BYTES).decode(errors="replace"))))
+    text = read_file(str(path), MAX_BYTES).decode(errors="replace")
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise InvalidInput("a list of cables must be CSV", f"{path}: {error}", "write from,to and rows") from None
     head = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"from", "to"} <= set(head):
         head, rows = ["from", "to"], [[], *rows]

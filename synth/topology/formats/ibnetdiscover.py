@@ -31,7 +31,7 @@ LANE_GBIT_PER_S = {
 """Data rate of a lane: 8b/10b coded up to QDR, 64b/66b from FDR on; from HDR on the nominal one."""
 
 _HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"')
-_PORT = re.compile(r'^\[(\d+)\](?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\].*?(\d+)x([A-Z]+[0-9]*)\s*$')
+_PORT = re.compile(r'^\[(\d+)\](?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\].*?(\d{1,4})x([A-Z]+[0-9]*)\s*$')
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
 _AGGREGATION = re.compile(r"Aggregation Node", re.IGNORECASE)
 _NO_RANK = re.compile(

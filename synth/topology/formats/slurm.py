@@ -21,7 +21,7 @@ from chorale.synth.topology.formats.machine_network import (
 )
 from chorale.synth.topology.topology import Topology
 
-MAX_NAMES = 2**20
+MAX_NAMES, MAX_LEVELS, _MAX_NAME, _MAX_DIGITS = 2**20, 32, 255, 20
 _WAY_OUT = "give topology.conf of topology/tree, or the output of `scontrol show topology`"
 _ITEM = re.compile(r"([A-Za-z0-9_.-]*)(?:\[([0-9,-]+)\])?([A-Za-z0-9_.-]*)(?:,|$)")
 
@@ -35,32 +35,44 @@ class SlurmTree:
 
     def ordered_nodes(self) -> list[str]:
         """Return all nodes so that those of one switch follow each other, and so do those of switches above."""
-        below = {name for names in self.switches.values() for name in names}
-        roots = [name for name in (*self.switches, *self.nodes) if name not in below]
-        ordered: dict[str, None] = {}
-        for root in dict.fromkeys(roots):
-            ordered |= dict.fromkeys(self._nodes_below(root, frozenset()))
-        return list(ordered)
+        lower = {name for names in self.switches.values() for name in names}
+        below = self._nodes_below()
+        return list(dict.fromkeys(node for name, nodes in below.items() if name not in lower for node in nodes))
 
     def compact_nodes(self, count: int) -> list[str]:
         """Return `count` nodes under few switches: of the smallest switch with so many below, its largest leaves first.
 
         InvalidInput where no switch has so many below.
         """
-        below = {name: self._nodes_below(name, frozenset()) for name in (*self.nodes, *self.switches)}
+        below = self._nodes_below()
         large = [nodes for nodes in below.values() if len(nodes) >= count]
         if not large:
             most = max(map(len, below.values()))
             raise InvalidInput(f"a switch must have {count} nodes below", f"at most {most}", "name fewer nodes")
-        smallest = min(large, key=len)
-        leaves = sorted((nodes for nodes in self.nodes.values() if set(nodes) <= set(smallest)), key=len, reverse=True)
+        smallest = set(min(large, key=len))
+        leaves = sorted((nodes for nodes in self.nodes.values() if smallest.issuperset(nodes)), key=len, reverse=True)
         return list(dict.fromkeys(node for nodes in leaves for node in nodes))[:count]
 
-    def _nodes_below(self, switch: str, above: frozenset[str]) -> list[str]:
-        if switch in above:
-            raise InvalidInput("switches must form a tree", switch, _WAY_OUT)
-        inner = [node for name in self.switches.get(switch, ()) for node in self._nodes_below(name, above | {switch})]
-        return [*inner, *self.nodes.get(switch, ())]
+    def _nodes_below(self) -> dict[str, list[str]]:
+        """Return the nodes below each switch, switches of switches first. InvalidInput for circles and deep trees."""
+        found: dict[str, list[str]] = {}
+        names_left = MAX_LEVELS * MAX_NAMES
+
+        def visit(switch: str, levels_left: int) -> list[str]:
+            nonlocal names_left
+            if switch not in found:
+                nodes: dict[str, None] = {}
+                for name in self.switches.get(switch, ()):
+                    below = visit(name, levels_left - 1) if levels_left else []
+                    names_left -= len(below)
+                    if not levels_left or names_left < 0:
+                        rule = f"switches must form a tree of at most {MAX_LEVELS} levels"
+                        raise InvalidInput(rule, switch, _WAY_OUT)
+                    nodes |= dict.fromkeys(below)
+                found[switch] = list(nodes | dict.fromkeys(self.nodes.get(switch, ())))
+            return found[switch]
+
+        return {name: visit(name, MAX_LEVELS) for name in (*self.switches, *self.nodes)}
 
 
 def is_slurm_tree(content: bytes) -> bool:
@@ -75,18 +87,21 @@ def parse_slurm_tree(content: bytes) -> SlurmTree:
     """
     nodes: dict[str, tuple[str, ...]] = {}
     switches: dict[str, tuple[str, ...]] = {}
+    names = 0
     for line in content.decode(errors="replace").splitlines():
         facts = dict(word.partition("=")[::2] for word in line.partition("#")[0].split())
         facts = {key.lower(): value for key, value in facts.items()}
         if "switchname" not in facts:
             continue
         for switch in expanded_names(facts["switchname"]):
-            if "switches" in facts:
-                switches[switch] = tuple(expanded_names(facts["switches"]))
-            elif "nodes" in facts:
-                nodes[switch] = tuple(expanded_names(facts["nodes"]))
-            else:
+            kind = next((kind for kind in ("switches", "nodes") if kind in facts), None)
+            if kind is None:
                 raise InvalidInput("a switch must have nodes or switches below it", switch, _WAY_OUT)
+            below = tuple(expanded_names(facts[kind]))
+            (switches if kind == "switches" else nodes)[switch] = below
+            names += 1 + len(below)
+            if names > MAX_NAMES:
+                raise InvalidInput(f"a topology of Slurm must have at most {MAX_NAMES} names", names, _WAY_OUT)
     missing = [name for names in switches.values() for name in names if name not in nodes and name not in switches]
     if missing:
         raise InvalidInput("a switch must be described", missing[0], _WAY_OUT)
@@ -102,12 +117,14 @@ def expanded_names(text: str) -> list[str]:
     while position < len(text):
         match = _ITEM.match(text, position)
         if match is None or match.end() == position:
-            raise InvalidInput("names must be a list of Slurm such as gpu[01-03],login", text, _WAY_OUT)
+            raise InvalidInput("names must be a list of Slurm such as gpu[01-03],login", text[:80], _WAY_OUT)
         before, numbers, after = match.groups()
+        if len(before) + len(after) > _MAX_NAME:
+            raise InvalidInput(f"a name must have at most {_MAX_NAME} characters", text[:80], _WAY_OUT)
         names += [f"{before}{number}{after}" for number in _numbers(numbers, text)] if numbers else [before + after]
         position = match.end()
         if len(names) > MAX_NAMES:
-            raise InvalidInput(f"a list must have at most {MAX_NAMES} names", text, _WAY_OUT)
+            raise InvalidInput(f"a list must have at most {MAX_NAMES} names", text[:80], _WAY_OUT)
     return [name for name in names if name]
 
 
@@ -115,8 +132,9 @@ def _numbers(text: str, whole: str) -> list[str]:
     numbers: list[str] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) - int(first) > MAX_NAMES):
-            raise InvalidInput("numbers in brackets must be numbers and ranges", whole, _WAY_OUT)
+        is_number = first.isdigit() and (last.isdigit() or not dash) and max(len(first), len(last)) <= _MAX_DIGITS
+        if not is_number or (dash and int(last) - int(first) > MAX_NAMES):
+            raise InvalidInput("numbers in brackets must be numbers and ranges", whole[:80], _WAY_OUT)
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last if dash else first) + 1)]
     return numbers
 
@@ -184,6 +202,8 @@ def _upwards(tree: SlurmTree) -> list[str]:
     ordered: dict[str, None] = {}
 
     def visit(switch: str) -> None:
+        if switch in ordered:
+            return
         for child in tree.switches.get(switch, ()):
             visit(child)
         if switch in tree.switches:

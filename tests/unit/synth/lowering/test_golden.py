@@ -11,10 +11,14 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.programs.library_call import LibraryCall, library_call_text
+from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.lift import lift
-from chorale.synth.targets.registry import target_named
+from chorale.synth.targets.lift import lift, lift_code
+from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.targets.registry import TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import lowered
@@ -76,3 +80,15 @@ def test_the_example_of_the_documentation_is_a_right_program():
     program = lift(text.encode())
     assert check_program(program) == []
     assert target_named("oneccl-xml").emit(program) == text
+
+
+def test_code_of_every_target_and_of_libraries_is_lifted_and_written_again():
+    lifted = {
+        path: lift_code(path.read_bytes()) for path in sorted(GOLDEN.glob("*-*.*ml")) + sorted(GOLDEN.glob("*.json"))
+    }
+    for path, program in lifted.items():
+        is_plan = isinstance(program, ExecutionPlan)
+        assert (plan_text(program) if is_plan else target_named(program.target).emit(program)) == path.read_text()
+    assert {program.target for program in lifted.values()} == {*TARGETS}
+    call = LibraryCall(Collective(CollectiveName.BROADCAST, 1), 4, True, LibrarySettings(algorithm="ring"))
+    assert lift_code(library_call_text(call).encode()) == call

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.traffic_files import load_traffic
 from tests.command import chorale
 
@@ -64,6 +65,8 @@ def test_for_people(capsys):
         ("t.json", "[[", "rows of numbers, as text, JSON or .npy"),
         ("t.csv", "0,x\n1,0", "rows of numbers, as text, JSON or .npy"),
         ("t.npy", "no array", "rows of numbers, as text, JSON or .npy"),
+        ("t.json", "[[1], 2]", "a number beside rows"),
+        ("t.json", f"[{'[],' * 2**20}[]]", "1048577 numbers, of which 1048576 are allowed"),
         ("t.txt", "", "at least 2 ranks"),
         ("t.csv", "0,-1\n1,0", "which is no amount"),
     ],
@@ -73,6 +76,13 @@ def test_files_that_hold_no_traffic_are_refused(capsys, tmp_path, name, content,
     done = chorale(capsys, "alltoall", "ring:4", "--traffic", tmp_path / name)
     assert done.code == 2
     assert message in done.stderr
+
+
+def test_an_array_of_many_empty_rows_is_refused(tmp_path):
+    head = "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000, 0)}".ljust(117) + "\n"
+    (tmp_path / "t.npy").write_bytes(b"\x93NUMPY\x01\0v\0" + head.encode())
+    with pytest.raises(InvalidInput, match="1000000000 numbers"):
+        load_traffic(str(tmp_path / "t.npy"), 4, "ring:4")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from chorale.job.record import CallCount, CallKey
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign_file import RecordedJob
+from chorale.tuner.files import job_traces
 from chorale.tuner.files.job_traces import load_record
 from tests.command import chorale
 
@@ -115,7 +116,7 @@ def test_messages_of_chakra(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="say it with --ranks"):
         load_record(alone)
     alone.write_bytes(content[:-3])
-    with pytest.raises(InvalidInput, match="ends within a message"):
+    with pytest.raises(InvalidInput, match="ends within a mess"):
         load_record(alone, 8)
 
 
@@ -145,3 +146,28 @@ def test_the_command_converts_a_trace(capsys: pytest.CaptureFixture[str], tmp_pa
     plan = chorale(capsys, "tune", "--from-record", dump, "--topology", "ring:4", "--dry-run", "--json")
     assert plan.code == 0, plan.stderr
     assert plan.document["campaigns"][0]["collective"] == "allreduce"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x80\x02]r\xff\xff\xff\x7f.", "LONG_BINPUT 2147483647, takes too much"),
+        (b"\x80\x02(" + b"}" * (2**23 + 1) + b"l.", "takes too much"),
+        (b"\x80\x04\x8f.", "EMPTY_SET"),
+        (pickle.dumps({"entries": [entry("nccl:all_reduce", [1], input_sizes=[[1] * 3000] * 3000)]}, 2), "values"),
+        (json.dumps({"entries": [], "pg_config": {"0": {"ranks": [10**15]}}}).encode(), "1048576 are allowed"),
+        (json.dumps({"entries": [entry("nccl:all_reduce", [9] * 65)], "pg_config": CONFIG}).encode(), "65 axes"),
+    ],
+    ids=["memory of names", "operations", "sets", "one list named often", "ranks", "axes"],
+)
+def test_small_traces_with_much_inside_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "dump").write_bytes(content)
+    with pytest.raises(InvalidInput, match=said):
+        load_record(tmp_path / "dump")
+
+
+def test_chakra_traces_of_endless_messages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_traces, "_MAX_MESSAGES", 8)
+    (tmp_path / "trace.et").write_bytes(b"\0" * 9)
+    with pytest.raises(InvalidInput, match="more than 8 messages"):
+        load_record(tmp_path / "trace.et", 2)

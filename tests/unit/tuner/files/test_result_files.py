@@ -170,3 +170,8 @@ def test_names_of_collectives() -> None:
     }
     assert {text: collective_named(text) for text in spellings} == spellings
     assert collective_named("sendrecv_perf") is None
+
+
+def test_a_table_with_an_endless_cell_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="must be CSV"):
+        parse_results(b"numCycle,name,nranks,size,type,time\n1,AllReduce,4,1024,f," + b"1" * 200_000 + b"\n", "x")

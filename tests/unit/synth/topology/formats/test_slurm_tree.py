@@ -36,7 +36,9 @@ def test_lists_of_names(text: str, names: list[str]) -> None:
     assert expanded_names(text) == names
 
 
-@pytest.mark.parametrize("text", ["n[1-", "n[a-b]", "n[1-9999999]", "n 1", "[", "n[1--2]"])
+@pytest.mark.parametrize(
+    "text", ["n[1-", "n[a-b]", "n[1-9999999]", "n 1", "[", "n[1--2]", f"n[1-{'9' * 5000}]", f"{'n' * 256}[1-2]"]
+)
 def test_lists_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         expanded_names(text)
@@ -66,11 +68,23 @@ def test_a_part_has_no_switch_that_it_does_not_need() -> None:
         (b"SwitchName=a Switches=b\n", "a switch must be described; got b"),
         (b"SwitchName=a\n", "must have nodes or switches below it; got a"),
         (b"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "must have switches with nodes"),
+        (b"SwitchName=a Nodes=n[1-999999]\n" * 2, "must have at most 1048576 names"),
     ],
 )
 def test_trees_that_are_none_are_refused(content: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse_slurm_tree(content)
+
+
+@pytest.mark.parametrize(("levels", "width"), [(40, 1), (30, 2), (4, 2000)])
+def test_trees_that_would_take_the_stack_or_hours_are_refused_or_soon_ordered(levels: int, width: int) -> None:
+    lines = [f"SwitchName=s{level} Switches=s{','.join([str(level + 1)] * width)}" for level in range(levels)]
+    tree = parse_slurm_tree("\n".join([*lines, f"SwitchName=s{levels} Nodes=n[1-9000]"]).replace(",", ",s").encode())
+    if (levels, width) == (30, 2):
+        assert len(SlurmNodes(tree).ranked) == 9000
+    else:
+        with pytest.raises(InvalidInput, match="a tree of at most 32 levels"):
+            tree.ordered_nodes()
 
 
 def test_nodes_that_hang_nowhere_are_refused() -> None:
