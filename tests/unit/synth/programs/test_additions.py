@@ -196,6 +196,8 @@ def test_a_plan_adds_as_the_program_of_its_schedule_where_blocks_send_on_what_th
     assert order_of_additions(plan, most_moves=3) is None
     switch = switch_plan(stars("h100:1"), LoweringOptions("mscclpp-json"))
     assert order_of_additions(switch) is None
+    assert order_of_additions(plan_of(made("complete:4", "bfb"))).same_on_all_ranks
+    assert not order_of_additions(plan_of(made("complete:4", "one-shot"))).same_on_all_ranks
 
 
 def test_collectives_that_add_nothing_and_programs_beyond_the_bound_have_no_order():
