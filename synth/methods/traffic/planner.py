@@ -189,11 +189,11 @@ def _plan_flows(
     starts = [SharedFlows(reduction, shortened(reduction, solution)), start] if chosen == "lp" else [start]
     rate = counts.chunk / bound.time
     chosen_flows = best_of(starts, 1, rate)[1]
-    fluid = counts.chunk / balanced(start, _fine_units(problem), rate)[0]
-    shares = np.concatenate([part for _, part in chosen_flows.blocks()])
+    finest, fine_flows = balanced(start, _fine_units(problem), rate)
+    shares, fine_shares = (np.concatenate([part for _, part in each.blocks()]) for each in (chosen_flows, fine_flows))
     flows = Router(problem, 1).route(shares, slice(None))
-    plan = _plan(topology, matrix, problem, counts, flows, bound, chosen, fluid)
-    return _no_slower_than_usual(plan if chunks is not None else _in_finer_chunks(plan, shares, _FINE_GAP))
+    plan = _plan(topology, matrix, problem, counts, flows, bound, chosen, counts.chunk / finest)
+    return _no_slower_than_usual(plan if chunks is not None else _in_finer_chunks(plan, fine_shares, _FINE_GAP))
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:

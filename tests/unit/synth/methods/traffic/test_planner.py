@@ -106,3 +106,8 @@ def test_forged_certificates_are_refused(key, value):
 def test_a_matrix_for_other_ranks_is_refused():
     with pytest.raises(InvalidInput, match="a row for each of the 4 ranks of ring:4"):
         plan_traffic(parse_topology("ring:4"), zipf_matrix(5, 1, 0))
+
+
+def test_finer_chunks_follow_the_flows_that_were_balanced_finely():
+    plan = plan_traffic(parse_topology("hypercube:4"), zipf_matrix(16, 0.0, 0))
+    assert plan.gap == 0
