@@ -251,9 +251,10 @@ class RunReport:
     def crowded(self) -> str | None:
         """Why times say nothing of programs on a network: more ranks than cores on loopback; None if they do."""
         environment, ranks = self.driven.measurement.environment, rank_count(self.program)
-        if environment.get("network") != "loopback" or ranks <= environment["cores"]:
+        cores = environment.get("cores")
+        if environment.get("network") != "loopback" or not isinstance(cores, int) or ranks <= cores:
             return None
-        return f"{ranks} ranks take turns on {environment['cores']} cores, and loopback is no network"
+        return f"{ranks} ranks take turns on {cores} cores, and loopback is no network"
 
     def row(self, measured: base.SizeMeasurement) -> dict[str, Any]:
         """Return what was measured at a size."""

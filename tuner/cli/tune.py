@@ -176,7 +176,7 @@ def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[s
     """
     job = campaign_file.RecordedJob.of(load_record(record))
     campaigns = campaign_file.recorded_campaigns(job, record.stem, document, overrides)
-    networks = []
+    networks: list[Topology] = []
     for campaign in campaigns:
         check_methods(campaign)
         topology = load_topology(campaign.topology)

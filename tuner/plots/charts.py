@@ -98,7 +98,8 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
     factors = [float(row.candidate.bandwidth_factor) for row in findings.frontier]
     others = [(row.steps, float(row.bandwidth_factor)) for row in findings.others]
     if others:
-        axes.scatter(*zip(*others, strict=True), color="0.6", s=14, zorder=1, label="considered")
+        other_steps, other_factors = zip(*others, strict=True)
+        axes.scatter(other_steps, other_factors, color="0.6", s=14, zorder=1, label="considered")
     axes.step(steps, factors, where="post", color="tab:blue", linewidth=1, zorder=2)
     axes.scatter(steps, factors, color="tab:blue", zorder=3, label="found")
     for row, place in zip(findings.frontier, zip(steps, factors, strict=True), strict=True):

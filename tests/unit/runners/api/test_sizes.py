@@ -43,10 +43,11 @@ def test_lists_and_ranges_keep_their_order_without_repetition() -> None:
     assert parse_sizes("1M,64K,1M,4K:64K:x4") == (2**20, 2**16, 2**12, 2**14)
     assert parse_sizes("4KiB:1GiB:x4") == tuple(2**12 * 4**power for power in range(10))
     assert parse_sizes("3:20:x2") == (3, 6, 12)
+    assert parse_sizes("1M,4K-64K") == parse_sizes("1M,4K:64K") == parse_sizes("1M,4K:64K:x4")
 
 
 @pytest.mark.parametrize(
-    "text", ["1K:2K", "1K:2K:4", "1K:2K:x1", "2K:1K:x2", "1K:2K:x2:x3", "1K,", "a:b:x2", "1:1T:x0"]
+    "text", ["64K-", "-64K", "1K:2K:4", "1K:2K:x1", "2K:1K:x2", "1K:2K:x2:x3", "1K,", "a:b:x2", "1:1T:x0"]
 )
 def test_malformed_lists_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
