@@ -390,5 +390,6 @@ def judge(
     network = load_topology(f"file:{topology}" if Path(topology).is_file() else topology)
     judgement = judge_file(results, network, collective, link_gbps)
     code = 0 if judgement.is_right else 1
-    shown, step = (judgement.verdict, judgement.table(), *judgement.notes()), f"chorale auto {quote(network.spec)}"
-    return Result(judgement.to_json(), *shown, exit_code=code, next_step=step)
+    shown = judgement.verdict, judgement.table()
+    step = f"chorale auto {quote(network.spec)}"
+    return Result(judgement.to_json(), *shown, *judgement.notes(), exit_code=code, next_step=step)

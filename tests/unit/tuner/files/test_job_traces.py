@@ -124,11 +124,11 @@ def test_messages_of_chakra(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "known form"),
-        (b"{", "JSONDecodeError"),
+        (b"{", "Expecting property name"),
         (b'{"entries": [], "pg_config": {}}', "names no ranks"),
         (b'{"entries": [], "pg_config": {"0": {"ranks": [0, 1]}}}', "must have calls of collectives"),
         (pickle.dumps(Path("x")), "no plain value"),
-        (b'{"version": 1}', "KeyError"),
+        (b'{"version": 1}', "no key "),
     ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
