@@ -56,7 +56,7 @@ def test_the_help_groups_commands_by_task_and_explains_methods(capsys: pytest.Ca
     [
         ("bound ring:4", "chorale synth ring:4 --collective allreduce -o schedule.parquet"),
         ("synth ring:4", "chorale synth bfb ring:4 --collective allreduce -o schedule.parquet"),
-        ("failures ring:4", "chorale synth forest 'without(ring:4;node=0)' --collective allreduce -o plan.parquet"),
+        ("failures ring:4", "chorale table write --topology 'without(ring:4;node=0)' -o job.table"),
         ("topology show ring:4", "chorale bound ring:4"),
     ],
 )

@@ -53,7 +53,10 @@ def test_two_letters_make_a_hypercube_and_squares_are_moore_optimal():
         ("hamming:20,3", "a topology must have at most 1048576 nodes; got hamming:20,3; choose a smaller network"),
         ("hyperx:4", None),
         ("hyperx:4x1", "every dimension of hyperx must be >= 2; got hyperx:4x1; leave out dimensions of 1"),
-        ("hyperx:4,4", "the arguments of hyperx must be whole numbers; got hyperx:4,4; write hyperx:AxB"),
+        (
+            "hyperx:4,4",
+            "the arguments of hyperx must be whole numbers; got hyperx:4,4; write hyperx:AxB, such as hyperx:4x4",
+        ),
     ],
 )
 def test_errors(spec, error):

@@ -76,7 +76,7 @@ WAY_OUT = "write hxmesh:b,XxY such as hxmesh:2,4x4"
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        ("2", "the arguments of hxmesh must be whole numbers; got hxmesh:2; write hxmesh:b,XxY"),
+        ("2", "the arguments of hxmesh must be whole numbers; got hxmesh:2; write hxmesh:b,XxY, such as hxmesh:2,2x2"),
         ("2,4", f"hxmesh must have two numbers of boards, XxY; got hxmesh:2,4; {WAY_OUT}"),
         ("2,2x2x2", f"hxmesh must have two numbers of boards, XxY; got hxmesh:2,2x2x2; {WAY_OUT}"),
         ("0,4x4", f"hxmesh:b,XxY must have b, X and Y >= 1; got hxmesh:0,4x4; {WAY_OUT}"),
