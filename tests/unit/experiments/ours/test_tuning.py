@@ -9,7 +9,7 @@ from chorale.experiments.framework.run import run_experiment
 from chorale.experiments.ours.tuning import (
     FABRIC,
     RecordedTask,
-    _row,
+    _strategy_row,
     best_on_other_fabric,
     mi250_program,
     mi250_runs,
@@ -64,7 +64,7 @@ def test_what_won_elsewhere_comes_first() -> None:
 
 
 def test_rows_count_trials() -> None:
-    row = _row(SMALL, "random", 2)
+    row = _strategy_row(SMALL, "random", 2)
     assert row["grid"] == len(SMALL.candidates) == 16
     assert row["allowed"] == 3
     assert len(row["mean_after"]) == 12
