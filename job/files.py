@@ -2,7 +2,6 @@
 
 import os
 import stat
-from importlib import resources
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,5 +59,5 @@ def _shipped_example(name: str | Path) -> Path | None:
     path = Path(name)
     if path.parts[:1] != ("examples",) or ".." in path.parts or path.exists():
         return None
-    package = Path(str(resources.files("chorale")))
-    return next((folder / path for folder in (package, package.parent) if (folder / path).is_file()), None)
+    folders = Path(__file__).parents[1:3]  # the package, and in a checkout the folder around it
+    return next((folder / path for folder in folders if (folder / path).is_file()), None)
