@@ -13,6 +13,7 @@ from fractions import Fraction
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.abilities import ABILITY_KEYS
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.formats.labels import labelled_parts
 from chorale.synth.topology.formats.machine_network import Fabric, Machine
 from chorale.synth.topology.provenance import Assumption
 from chorale.synth.topology.topology import Topology
@@ -31,6 +32,7 @@ LANE_GBIT_PER_S = {
 """Data rate of a lane: 8b/10b coded up to QDR, 64b/66b from FDR on; from HDR on the nominal one."""
 
 _HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"')
+_ANYWHERE = re.compile(_HEAD.pattern[1:])
 _PORT = re.compile(r'^\[(\d+)\](?:\([0-9a-fA-F]+\))?\s+"([SHR]-[0-9a-fA-F]+)"\[(\d+)\].*?(\d{1,4})x([A-Z]+[0-9]*)\s*$')
 _ADAPTER = re.compile(r"[\s_:/]+(HCA-?\d+|mlx\d+_\w+|ibp?\S*|hfi\d+_\d+|roce\S*|rdma\S*)$", re.IGNORECASE)
 _AGGREGATION = re.compile(r"Aggregation Node", re.IGNORECASE)
@@ -43,7 +45,12 @@ _NO_RANK = re.compile(
 
 def is_ibnetdiscover(text: str) -> bool:
     """Return whether `text` is an output of ibnetdiscover."""
-    return re.search(_HEAD.pattern, text, re.MULTILINE) is not None
+    return _ANYWHERE.search(text) is not None and re.search(_HEAD.pattern, _unlabelled(text), re.MULTILINE) is not None
+
+
+def _unlabelled(text: str) -> str:
+    """Return `text` without what a log puts before lines; several hosts see the same fabric, or parts of it."""
+    return "\n".join(line.strip() for part in labelled_parts(text, _ANYWHERE) for line in part.split("\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,7 @@ def read_fabric(text: str) -> InfiniBand:
     names: dict[str, tuple[str, str]] = {}
     cables: dict[frozenset[tuple[str, str]], Fraction] = {}
     here = ""
-    for line in text.splitlines():
+    for line in _unlabelled(text).splitlines():
         if (head := _HEAD.match(line.strip())) is not None:
             here = head[2]
             names[here] = (head[1], head[3])

@@ -187,7 +187,7 @@ LABELS = (
 
 
 @pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("name", ["b200-collect-env.txt", "mi250x-rocm-smi.txt", "gb200-2trays.xml"])
+@pytest.mark.parametrize("name", ["b200-collect-env.txt", "mi250x-rocm-smi.txt", "gb200-2trays.xml", "ib71.txt"])
 def test_labels_of_lines_are_no_part_of_them(tmp_path: Path, label: str, name: str) -> None:
     path, plain = tmp_path / "log.txt", load_topology(f"file:{DATA / name}")
     text = "".join(f"{label}{line}\r\n" for line in (DATA / name).read_text().splitlines())
