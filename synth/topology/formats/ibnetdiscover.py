@@ -171,6 +171,10 @@ def read_fabric(text: str) -> InfiniBand:
         elif (port := _PORT.match(line.strip())) is not None and here:
             ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), _rate(port[4], port[5], line)
             cables[ends] = min(rate, cables.get(ends, rate))  # each end tells it; the slower one counts
+    if missing := sorted({guid for ends in cables for guid, _ in ends} - set(names)):
+        value = f"none of {missing[0]}" + (f" and of {len(missing) - 1} others" if len(missing) > 1 else "")
+        rule = "an output of ibnetdiscover must have a section for each device that a cable leads to"
+        raise InvalidInput(rule, value, "save all that it prints")
     ordered_ends = [(sorted(guid for guid, _ in ends), rate) for ends, rate in cables.items() if len(ends) == 2]
     pairs = [(ends[0], ends[1], rate) for ends, rate in ordered_ends]
     adders = {guid for guid, (kind, description) in names.items() if kind == "Ca" and _AGGREGATION.search(description)}
