@@ -49,6 +49,15 @@ class ChoraleGroup(DelegatingGroup):
         self._programs = programs
         self._at_end = at_end
 
+    def plan_tensor(self, elements: int, dtype: Any) -> Any:
+        """Return a tensor of zeros that plans use without copies; all ranks call this at once. An ordinary one, on the
+        accelerator if there is one, where the group runs no plans."""
+        plans = self._programs.loaded.plans
+        if plans is not None:
+            return plans.empty(elements, dtype)
+        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return torch.zeros(elements, dtype=dtype, device=device)
+
     def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         tensors, options = _usual(tensors, opts, more, c10d.AllreduceOptions, "reduceOp")
         tensors, options, operation = _with_operation(tensors, options, in_place=True)

@@ -89,6 +89,10 @@ class DeviceTransport:
         self.name, self.by, self._plans = name, by, plans
         self._is_told = False
 
+    def empty(self, elements: int, dtype: Any) -> Any:
+        """Return a tensor of zeros that plans use where it is; all ranks call this at once."""
+        return self._plans.empty(elements, dtype)
+
     def fits(self, digest: str, size_bytes: int) -> bool:
         """Return whether there is room for vectors of that size: all ranks find the same."""
         return self._plans.fits(digest, size_bytes, torch.uint8)

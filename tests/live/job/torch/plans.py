@@ -67,6 +67,10 @@ def plans_on_stand_ins(meeting: Meeting) -> None:
         assert {each["by"] for each in report()["programs"]} == {"CPUs that stand in for GPUs"}
         assert report()["deterministic"]
         assert program_calls() == {"allreduce": 5, "allgather": 1, "reduce_scatter": 1}
+        shared = dist.group.WORLD.plan_tensor(64, torch.float32)
+        shared.fill_(rank)
+        dist.all_reduce(shared)
+        assert (shared == 6).all()
         dist.broadcast(tensor, 0)  # a program beside the plans
         assert {each["by"] for each in report()["programs"] if each["collective"] == "broadcast"} == {"engine"}
         large = torch.ones(2048)
@@ -77,13 +81,13 @@ def plans_on_stand_ins(meeting: Meeting) -> None:
         tensor = torch.full((5,), float(rank))
         dist.all_reduce(tensor, group=pairs[rank // 2])
         assert (tensor == (1 if rank < 2 else 5)).all()
-        assert program_calls()["allreduce"] == 6
+        assert program_calls()["allreduce"] == 7
 
 
 def plans_without_gpus(meeting: Meeting) -> None:
     """The library serves what plans would, and the report says why."""
     with meeting.job(CHORALE_TABLE=_table(meeting)):
-        tensor = torch.ones(100)
+        tensor = dist.group.WORLD.plan_tensor(100, torch.float32) + 1
         dist.all_reduce(tensor)
         assert (tensor == 4).all()
         reason = "plans need tensors on GPUs that reach each other's memory"
