@@ -26,8 +26,7 @@ from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import LoweredProgram, verified_schedule, verify_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.methods.method import Options

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from chorale.synth.errors import ChoraleError as ChoraleError
     from chorale.synth.errors import InvalidInput as InvalidInput
     from chorale.synth.errors import Unavailable as Unavailable
+    from chorale.synth.executor.base import SerialExecutor as SerialExecutor
     from chorale.synth.executor.processes import ProcessExecutor as ProcessExecutor
-    from chorale.synth.executor.serial import SerialExecutor as SerialExecutor
     from chorale.synth.lowering.lower import lower as lower
     from chorale.synth.lowering.options import LoweringOptions as LoweringOptions
     from chorale.synth.methods.catalog import synthesize as synthesize
     from chorale.synth.methods.method import Options as Options
     from chorale.synth.programs.program import Program as Program
     from chorale.synth.schedule.traffic import traffic_of as traffic_of
-    from chorale.synth.simulation.network_model import NetworkModel as NetworkModel
+    from chorale.synth.simulation.flow_simulation import NetworkModel as NetworkModel
     from chorale.synth.simulation.simulate import simulate as simulate
     from chorale.synth.targets.lift import lift as lift
     from chorale.synth.targets.lift import lift_code as lift_code
@@ -46,14 +46,14 @@ _HOMES = {
     "chorale.synth.collective": "Collective parse_collective",
     "chorale.synth.errors": "CheckFailed ChoraleError InvalidInput Unavailable",
     "chorale.synth.executor.processes": "ProcessExecutor",
-    "chorale.synth.executor.serial": "SerialExecutor",
+    "chorale.synth.executor.base": "SerialExecutor",
     "chorale.synth.lowering.lower": "lower",
     "chorale.synth.lowering.options": "LoweringOptions",
     "chorale.synth.methods.catalog": "synthesize",
     "chorale.synth.methods.method": "Options",
     "chorale.synth.programs.program": "Program",
     "chorale.synth.schedule.traffic": "traffic_of",
-    "chorale.synth.simulation.network_model": "NetworkModel",
+    "chorale.synth.simulation.flow_simulation": "NetworkModel",
     "chorale.synth.simulation.simulate": "simulate",
     "chorale.synth.targets.lift": "lift lift_code",
     "chorale.synth.targets.registry": "target_named",

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 
 _RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?)")
@@ -127,7 +126,7 @@ def common_denominator(values: NDArray[np.float64], largest: int) -> int:
     A guess for choosing units in which rounding loses nothing; whatever it is, bounds stay bounds. O(values).
     """
     denominator = 1
-    for value in distinct(np.round(values, 10)).tolist():
+    for value in np.unique(np.round(values, 10)).tolist():
         guess = Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
         if abs(float(guess) - value) > _CLOSE * max(1.0, abs(value)):
             return 1

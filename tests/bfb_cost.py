@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 

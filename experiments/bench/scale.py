@@ -21,7 +21,7 @@ from chorale.experiments.bench.processes import Benchmark, BenchmarkOutcome
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.build.build import unexecuted_text
 from chorale.synth.collective import ALLGATHER, parse_collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, alltoall_rate

@@ -26,13 +26,12 @@ from chorale.experiments.framework.references import max_flows_reach
 from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, parse_collective
-from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.linear_program import minimum
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.linear_program import minimum, of_dense
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.names import unknown_name
-from chorale.synth.sparse_matrix import of_dense
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify

@@ -8,12 +8,10 @@ from typing import Any, TypeAlias
 
 from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import Chart, Point
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSet
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, Workload, least_bandwidth_factor, least_steps
-from chorale.synth.finder.find import FrontierPoint, find
-from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.find import FinderQuery, FrontierPoint, find, find_all
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 
 NODES = (32, 64, 128, 256, 512, 1024)

@@ -15,15 +15,14 @@ from chorale.experiments.direct_connect.testbed import times_text
 from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.finder.bfb_score import kautz_score
 from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
-from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.score_cache import kautz_score
+from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.methods.expand.prediction import predict_allgather
 from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 
 FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6

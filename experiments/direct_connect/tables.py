@@ -19,10 +19,9 @@ import numpy as np
 from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, least_bandwidth_factor, least_steps
-from chorale.synth.finder.find import find
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.expand.prediction import predict_allgather

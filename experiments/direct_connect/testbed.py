@@ -17,7 +17,7 @@ from chorale.experiments.framework.live import LiveTimes, measure_times
 from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
@@ -25,7 +25,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import simulate_program

@@ -14,7 +14,7 @@ from chorale.experiments.framework.references import max_flows_reach, min_second
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.forest.network import forest_network
 from chorale.synth.methods.forest.split.switch_removal import remove_switches

@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 
 from chorale.synth.simulation.congestion import Congestion
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 

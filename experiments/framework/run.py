@@ -13,8 +13,7 @@ from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.experiment import Case, Experiment, Row
 from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import Executor
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import Executor, SerialExecutor
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import peak_memory_bytes
 

@@ -18,7 +18,7 @@ from chorale.synth.bounds.certificate import KIND, check_price_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound, lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import Unavailable
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions

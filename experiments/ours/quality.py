@@ -15,14 +15,14 @@ from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.simulation.congestion import Congestion, congestion_of
-from chorale.synth.targets.resources import resources_of
+from chorale.synth.targets.registry import resources_of
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.links import Link, Links

@@ -16,10 +16,8 @@ from chorale.experiments.framework.plots import Chart, Point
 from chorale.experiments.framework.references import growth_exponent, min_seconds
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.executor.base import Executor
-from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.executor.base import Executor, SerialExecutor
+from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.identity import content_id
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.catalog import synthesize_unverified

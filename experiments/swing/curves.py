@@ -17,7 +17,7 @@ from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.congestion import Congestion, congestion_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.simulation.simulate import simulate
 from chorale.synth.topology.spec import parse_topology
 

@@ -31,7 +31,7 @@ from typing import Any
 from chorale.job.files import open_regular
 from chorale.job.table.model import FORMAT, JobEntry, Table, TableProgram
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 
 _WAY_OUT = "write it again: chorale table write"
 

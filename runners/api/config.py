@@ -26,7 +26,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.topology.topology import Topology
 
 CPU_TARGET = "oneccl-xml"

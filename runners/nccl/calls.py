@@ -15,7 +15,7 @@ from chorale.runners.nccl.memory import Pointer
 from chorale.runners.nccl.parameters import CTA_POLICIES, SYMMETRIC, Version
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 
 TYPES = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "int32": 2, "int64": 4}
 _SUM = 0

@@ -22,7 +22,7 @@ from chorale.runners.nccl.parameters import DEFAULT, settings_fault
 from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.topology.topology import Topology
 

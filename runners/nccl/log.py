@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC
 from chorale.synth.collective import CollectiveName
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 
 SUBSYSTEMS = "INIT,ENV,TUNING"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from chorale.runners.process_launch.launchers import BUFFER_VARIABLES
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 
 Version = tuple[int, int]

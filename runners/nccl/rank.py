@@ -25,7 +25,7 @@ from chorale.runners.nccl.memory import GpuDevice, HostDevice, RankDevice
 from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC, tuner_csv, tuner_row
 from chorale.runners.process_launch.placement import this_host
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import BufferShape, Layout
 from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, Transfer
 

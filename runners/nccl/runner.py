@@ -20,8 +20,7 @@ from chorale.runners.nccl.rank import NcclPart
 from chorale.runners.nccl.ranks import NcclRanks, RankOptions
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs.library_call import LibraryCall
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.rounds import ProgramBlocks, rounds_of

@@ -37,7 +37,6 @@ from chorale.synth.bounds.optimum import (
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.topology.automorphism import connected_labels
@@ -76,8 +75,8 @@ class _Groups:
     def join(self, part: Nodes) -> None:
         """Add `part`, merged with the sets that share a rank with it, unless the union would contain all ranks."""
         ranks = len(self.of_rank)
-        touched = [number for number in distinct(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
-        union = distinct(np.concatenate([part, *(self.nodes[number] for number in touched)]))
+        touched = [number for number in np.unique(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
+        union = np.unique(np.concatenate([part, *(self.nodes[number] for number in touched)]))
         inside = union[union < ranks]
         if len(inside) < ranks:
             for number in touched:
@@ -113,7 +112,7 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     """
     topology = search.topology
     ranks, links = topology.compute_count, topology.links
-    behind = distinct(links.dst[(links.src >= ranks) & (links.dst < ranks)]).tolist()
+    behind = np.unique(links.dst[(links.src >= ranks) & (links.dst < ranks)]).tolist()
     too_many = int(search.ingress.max()) + 1
     parts: dict[int, Nodes] = {}
     for rank in behind:

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
-
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
@@ -46,7 +44,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
     Self-loops are not allowed: no flow needs them. O(arcs * log(arcs)).
     """
     into, out_of = (np.multiply(head, nodes, dtype=np.int64) + tail for head, tail in ((dst, src), (src, dst)))
-    keys = distinct(np.concatenate([into, out_of]))
+    keys = np.unique(np.concatenate([into, out_of]))
     heads, tails = np.divmod(keys, nodes)
     offsets = np.searchsorted(heads, np.arange(nodes + 1)).astype(np.int64)
     mates = np.searchsorted(keys, tails * nodes + heads)

@@ -25,8 +25,7 @@ from chorale.synth.bounds.residual_graph import Flags, Integers, amounts_on, res
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
 from chorale.synth.kernels import native
-from chorale.synth.linear_program import GrowingProgram
-from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries, stacked
+from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries, stacked
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 

@@ -13,7 +13,7 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.switch_plans import switch_plan
+from chorale.synth.lowering.switches import switch_plan
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift_code, read_checked

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.schedule.schedule import AnySchedule

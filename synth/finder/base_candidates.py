@@ -15,9 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from chorale.synth.finder.bfb_score import BfbScore
+from chorale.synth.finder.bfb_score import BfbScore, ScoreCache
 from chorale.synth.finder.candidate import ScheduleMethod, TopologyCandidate, Traits, least_bandwidth_factor
-from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.topology.bases.database import BaseEntry, load_bases, names_of
 from chorale.synth.topology.families.bases import base_topology
 from chorale.synth.topology.topology import Topology

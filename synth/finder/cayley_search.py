@@ -22,7 +22,7 @@ from chorale.synth.finder.base_candidates import traits_of
 from chorale.synth.finder.bfb_score import MAX_DEGREE, bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, frontier, least_steps
 from chorale.synth.finder.constructions import divisors
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.find import FinderQuery
 from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.spec import parse_topology

@@ -1,23 +1,25 @@
 """From predicted to confirmed costs: candidates are scored on the built topology, ties are broken, schedules verified.
 
-Of candidates of equal cost the one of the higher all-to-all rate is taken, where that is cheap to compute. The schedule
+Of candidates of equal cost the one of the higher all-to-all rate is taken, where that is cheap to compute; a search may
+also rank by that rate, alone or beside the costs of an allreduce. The schedule
 of the final candidates is made, verified, and compared with the claimed cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 from typing import Literal
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, cost_of, promising
-from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods.alltoall.rate import AllToAllRate
 from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.expand.prediction import MAX_DEGREE, predict_allgather, predict_bfb_line
@@ -188,3 +190,56 @@ def _line_base(spec: str) -> str | None:
 
 def _facts(cost: Cost) -> tuple[int, Fraction | None]:
     return cost.steps, cost.bandwidth_factor
+
+
+Goal = Literal["allreduce", "alltoall", "both"]
+
+MAX_NODES_BY_RATE = 1024
+"""Up to so many nodes a goal may be the rate of an all-to-all: larger networks take minutes each."""
+_ROWS = 5
+
+
+def greatest_rate(nodes: int, degree: int, bidirectional: bool) -> Fraction:
+    """Return what no network exceeds: a node must send over as many links as its distances add up to.
+
+    Distances are at least those of the Moore bound; the unit is a link. nodes >= 2, degree >= 1.
+    """
+    left, ring, hops, distances = nodes - 1, degree, 1, 0
+    while left > 0:
+        distances += hops * min(ring, left)
+        left, hops = left - ring, hops + 1
+        ring *= max(degree - 1 if bidirectional else degree, 1)
+    return Fraction(degree, distances)
+
+
+def rates_of(specs: Sequence[str], executor: Executor, progress: Progress | None) -> dict[str, AllToAllRate]:
+    """Return the certified bounds on the all-to-all rate of each of `specs`, one topology per task."""
+    known = list(dict.fromkeys(specs))
+    return dict(zip(known, executor.map(_alltoall_rate, known, None, progress), strict=True))
+
+
+def _alltoall_rate(_shared: None, spec: str) -> AllToAllRate:
+    return alltoall_rate(parse_topology(spec))
+
+
+def rated_frontier(
+    candidates: Sequence[TopologyCandidate], rates: Mapping[str, AllToAllRate], goal: Goal
+) -> list[tuple[TopologyCandidate, ...]]:
+    """Return the best candidates by falling rate that flows reach, equals together, the simplest first.
+
+    alltoall: the few best; both: those that no other beats in rate, steps and bandwidth time at once. Costs are exact.
+    """
+
+    def order(candidate: TopologyCandidate) -> tuple[Fraction, int, Fraction]:
+        return -rates[candidate.spec].lower, *cost_of(candidate)
+
+    ordered = sorted(candidates, key=lambda one: (order(one), one.tie_break))
+    groups = [tuple(group) for _, group in groupby(ordered, key=order)]
+    if goal == "alltoall":
+        return groups[:_ROWS]
+    costs = [order(group[0]) for group in groups]
+    return [
+        group
+        for group, cost in zip(groups, costs, strict=True)
+        if not any(other != cost and all(other[i] <= cost[i] for i in range(len(cost))) for other in costs)
+    ]

@@ -11,22 +11,20 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.residual_graph import ResidualGraph
 from chorale.synth.kernels.types import Matrix, Table
 from chorale.synth.lowering.fragments import Fragments, Messages
+from chorale.synth.lowering.fusion import UnscheduledOps
 from chorale.synth.lowering.placement import Cells
 from chorale.synth.lowering.rank_programs import MemoryBases
 from chorale.synth.lowering.timetable import Moves, Visits
-from chorale.synth.lowering.unscheduled_ops import UnscheduledOps
-from chorale.synth.methods.alltoall.priced_flows import PricedNetwork
+from chorale.synth.methods.alltoall.price_descent import PricedNetwork
 from chorale.synth.methods.bfb.plan import Problems
-from chorale.synth.methods.forest.in_arc_shares import InArcShares
+from chorale.synth.methods.forest.layered import InArcShares
 from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
-from chorale.synth.methods.forest.split.cut_table import CutTable
-from chorale.synth.methods.forest.split.splitting_off import PathPieces, Splits
+from chorale.synth.methods.forest.split.splitting_off import CutTable, PathPieces, Splits
 from chorale.synth.methods.forest.split.switch_groups import SwitchGroups
-from chorale.synth.methods.forest.symmetric.entries import Capacities, _LinkLengths
+from chorale.synth.methods.forest.symmetric.symmetric_forest import Capacities, _LinkLengths
 from chorale.synth.methods.forest.warm_start import _ArcIndex, _OldEdges
 from chorale.synth.methods.traffic.fabric import RailLoads
-from chorale.synth.programs.flat_program import Code
-from chorale.synth.programs.interpreter import ExecutionState, RunConditions
+from chorale.synth.programs.flat_program import Code, ExecutionState, RunConditions
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
 from chorale.synth.verify.replay import ActorTables
 

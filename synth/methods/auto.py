@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.bfb.floor import breadth_first_floor
+from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.distance import Distances, diameter, distances_to
 from chorale.synth.topology.sole_links import slowest, sole_links
 from chorale.synth.topology.topology import Topology
@@ -139,7 +139,7 @@ class Auto(Method):
 def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
     """Whether breadth-first broadcast is known to be slower than trees, before either is made."""
     from chorale.synth.bounds.lower_bound import lower_bound  # noqa: PLC0415 (as above)
-    from chorale.synth.methods.bfb.floor import breadth_first_floor  # noqa: PLC0415
+    from chorale.synth.methods.bfb.bfb import breadth_first_floor  # noqa: PLC0415
 
     behind = Fraction(0)
     for part in (ALLGATHER, REDUCE_SCATTER) if collective == ALLREDUCE else (collective,):

@@ -14,32 +14,32 @@ from chorale.synth.programs.flat_program import (
     COUNT,
     DST,
     FIRST,
-    FLAGS,
-    INCOMING,
-    OUTGOING,
-    READS_DST,
-    READS_SRC,
-    SRC,
-    WRITES_DST,
-    FlatProgram,
-    flatten,
-)
-from chorale.synth.programs.interpreter import (
     FIRST_MARK,
+    FLAGS,
     FORWARD,
+    INCOMING,
     MOVED,
     OTHER_CHUNK,
+    OUTGOING,
     PC,
     QUEUE,
     RACE,
     RANDOM,
+    READS_DST,
+    READS_SRC,
     RECEIVED,
     REVERSE,
     SENT,
     SPAN,
     SPARE_CELLS,
+    SRC,
+    WRITES_DST,
+    Clocks,
     ExecutionState,
+    FlatProgram,
     RunConditions,
+    flatten,
+    no_accesses,
 )
 from chorale.synth.programs.limits import MOST_CHUNKS, MessageBuffer
 from chorale.synth.programs.memory import BufferShape, cell_name, layout_of
@@ -52,7 +52,6 @@ from chorale.synth.programs.postconditions import (
     words_of,
 )
 from chorale.synth.programs.program import QUEUE_DEPTH, Program, ProgramViolation, chunks_moved
-from chorale.synth.programs.race_clocks import Clocks, no_accesses
 
 MAX_CLOCK_ENTRIES = 2**27
 

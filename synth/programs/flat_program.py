@@ -1,4 +1,22 @@
-"""A program as arrays, for kernels: instructions of all blocks of all ranks one after another."""
+"""A program as arrays, for kernels: instructions of all blocks of all ranks one after another.
+
+A native interpreter executes it on sets of contributions. Blocks are strictly sequential. A message is the part of an
+instruction that travels at once; a connection holds at most `depth` messages that have been sent and not yet received.
+A step starts when all its waits are met; a receiving step needs an arrived message, a sending step a free slot, a fused
+step both.
+
+A single loop iteration is enough. Real runtimes loop over parts of long chunks, every block for itself. Blocks have no
+choices, so what a program can do does not depend on the order in which blocks go on: all of one iteration can be done
+before the next begins, and then every queue is empty again. Iterations touch disjoint elements.
+
+It finds pairs of accesses to one cell that nothing orders, by vector clocks over the blocks. A program has no branches,
+so which accesses are ordered does not depend on how an execution happened to go: one execution finds a race if there is
+one. Order comes from the sequence within a block, from waits, and from messages (what a rank did before it sent is
+before what the receiver does after it received). Free slots of a queue are no order to rely on.
+
+The clock per block and the last accesses per cell follow C. Flanagan, S. Freund, "FastTrack" (PLDI 2009): a read that
+is before a later one of the same cell need not be kept.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +27,33 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.programs.memory import layout_of
+from chorale.synth.programs.postconditions import ChunkValues
 from chorale.synth.programs.program import BUFFERS, NO_PEER, OPS, Op, Program, RankColumns, columns_of, ends_of
+
+Clocks = NDArray[np.int32]
+"""int32[rows, components]: what the owner of a row knows to have happened in each block that counts."""
+
+WRITER, WRITTEN, READ = 0, 1, 2
+NEXT, READER, WHEN = 0, 1, 2
+
+
+class Accesses(NamedTuple):
+    """The last accesses of each cell. Blocks are counted from 1, so that 0 is none.
+
+    last: int32[cells, 3]: block and time of the last write, first kept read since
+    read: int32[1 + reads, 3]: next kept read of the cell, block, time; the first row counts the rows in use
+    """
+
+    last: Matrix[np.int32]
+    read: Matrix[np.int32]
+
+
+def no_accesses(cells: int, reads: int) -> Accesses:
+    """Return room for the accesses of `cells` cells of which at most `reads` are reads."""
+    return Accesses(np.zeros((cells, 3), dtype=np.int32), np.zeros((1 + reads, 3), dtype=np.int32))
+
 
 Integers = NDArray[np.int64]
 
@@ -70,7 +111,7 @@ def flatten(program: Program) -> FlatProgram:
     lengths = np.concatenate([columns.lengths for columns in ranks])
     first = ends_of(lengths)
     items, waits = _instructions(program, ranks, first, (first_block, first_cell))
-    waited = distinct(waits[:, 0])
+    waited = np.unique(waits[:, 0])
     items[waited, SAVED] = np.arange(len(waited))
     blocks = np.full((len(lengths) + 1, 5), -1, dtype=np.int64)
     blocks[:, FIRST] = first
@@ -133,7 +174,7 @@ def _ends(blocks: Integers, connections: int) -> list[Integers]:
 def _neighbours(pairs: Integers, blocks: Integers) -> Integers:
     """Return, for each block in turn, the others that are paired with it, and note in `blocks` where they begin."""
     apart = pairs[pairs[:, 0] != pairs[:, 1]]
-    block, other = np.divmod(distinct(apart[:, 0] * len(blocks) + apart[:, 1]), len(blocks))
+    block, other = np.divmod(np.unique(apart[:, 0] * len(blocks) + apart[:, 1]), len(blocks))
     blocks[:, FIRST_NEIGHBOUR] = np.searchsorted(block, np.arange(len(blocks)))
     return np.ascontiguousarray(other)
 
@@ -144,3 +185,51 @@ def _longest(items: Integers, blocks: Integers, connections: int) -> Integers:
     block = np.searchsorted(blocks[:, FIRST], sends, side="right") - 1
     np.maximum.at(longest, blocks[block, OUTGOING], items[sends, COUNT])
     return longest
+
+
+FORWARD, REVERSE, RANDOM = 0, 1, 2
+RANDOM_REACH = 64
+"""In random order, the next block is one of so many."""
+
+OTHER_CHUNK, TWICE, RACE = 1, 2, 3
+FIRST_MARK = -2
+"""What a chunk is that comes from one that was never written: this, less the number of the instruction that read it."""
+PC, MOVED = 0, 1
+QUEUE, SPAN, SENT, RECEIVED = 0, 1, 2, 3
+SPARE_CELLS = 2
+
+
+class RunConditions(NamedTuple):
+    """How a run goes: messages a connection holds, chunks of a message, order of the blocks.
+
+    FORWARD: every block as far as it gets, the one that could go on first before others; REVERSE: the one that
+    could go on last before others; RANDOM: one message at a time, in an order drawn from `seed`.
+    first_saved, first_message: where in the clocks the rows begin that belong to what is waited on, and to messages
+    """
+
+    depth: int
+    message_chunks: int
+    order: int
+    seed: int
+    first_saved: int
+    first_message: int
+
+
+class ExecutionState(NamedTuple):
+    """Where an execution stands.
+
+    values:   memory of all ranks, then what is on its way and what it was added to, then the slots of all queues
+    progress: int64[blocks, 2]: the next instruction, and how many of its chunks are done
+    queues:   int64[connections, 4]: first cell, cells of a slot, messages sent and received so far
+    clocks:   of all blocks, then of what is waited on, then of messages, unless only order in a rank counts;
+              without rows, races are not looked for
+    accesses: of all cells of memory
+    fault:    int64[3]: kind of the first fault (0: none), its block, and for a race the other block
+    """
+
+    values: ChunkValues
+    progress: Matrix[np.int64]
+    queues: Matrix[np.int64]
+    clocks: Matrix[np.int32]
+    accesses: Accesses
+    fault: Integers

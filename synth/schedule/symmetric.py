@@ -26,8 +26,7 @@ from chorale.synth.schedule.schedule import (
 )
 from chorale.synth.schedule.transforms import concatenate, joined_certificate, reverse_allgather, reversed_certificate
 from chorale.synth.topology.topology import Topology, transpose_with_links
-from chorale.synth.topology.translations import TranslatedLinks, Translations
-from chorale.synth.topology.transversal import Transversal
+from chorale.synth.topology.translations import TranslatedLinks, Translations, Transversal
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.distinct import distinct
 from chorale.synth.schedule.schedule import AnySchedule, Kind, Routes, Schedule, Transfers
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 from chorale.synth.topology.topology import Topology, transpose_with_links
@@ -262,7 +261,7 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     for first, last in _runs(rows) if streams else [(0, whole)]:
         covers = (rows.lo < last) & (rows.hi > first)
         for reduces in (True, False):
-            if len(edges := distinct(edge[covers & (rows.reduce == reduces)])):
+            if len(edges := np.unique(edge[covers & (rows.reduce == reduces)])):
                 counts[reduces, tuple(edges.tolist())] += last - first
     ordered = sorted(counts.items(), key=lambda path: (not path[0][0], -path[1], path[0][1]))
     return tuple(
@@ -282,7 +281,7 @@ def _is_of(schedule: Schedule, rank: int) -> NDArray[np.bool_]:
 
 def _runs(rows: Transfers) -> Iterator[tuple[int, int]]:
     """Yield the intervals of chunks that all rows treat alike."""
-    borders = distinct(np.concatenate([rows.lo, rows.hi])).tolist()
+    borders = np.unique(np.concatenate([rows.lo, rows.hi])).tolist()
     yield from pairwise(borders)
 
 

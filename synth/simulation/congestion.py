@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
 from chorale.synth.schedule.traffic import Traffic, TrafficStep
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.topology import Topology
 
 

@@ -12,8 +12,7 @@ from chorale.synth.executor.base import Progress
 from chorale.synth.names import name_among
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import pipelined_flows, simulate_flows, stepped_flows
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel, pipelined_flows, simulate_flows, stepped_flows
 
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)

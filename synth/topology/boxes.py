@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.topology import Topology
@@ -40,7 +39,7 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
 
 def _by_bandwidth(topology: Topology) -> tuple[int, ...]:
     links = topology.links
-    falling = sorted({links.bandwidths[number] for number in distinct(links.bandwidth_class).tolist()}, reverse=True)
+    falling = sorted({links.bandwidths[number] for number in np.unique(links.bandwidth_class).tolist()}, reverse=True)
     steps = sorted(pairwise(falling), key=lambda pair: pair[0] / pair[1], reverse=True)
     if steps:
         least: Fraction = steps[0][0]

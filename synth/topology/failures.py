@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.abilities import moved_abilities
 from chorale.synth.topology.automorphism import connected_labels, is_automorphism, orbits
@@ -102,7 +101,7 @@ def _neighbour_counts(topology: Topology, link_alive: Mask) -> NDArray[np.int64]
     src = topology.links.src[link_alive].astype(np.int64)
     dst = topology.links.dst[link_alive].astype(np.int64)
     keys = np.concatenate([src * topology.node_count + dst, dst * topology.node_count + src])
-    node, neighbour = np.divmod(distinct(keys), topology.node_count)
+    node, neighbour = np.divmod(np.unique(keys), topology.node_count)
     return np.bincount(node[node != neighbour], minlength=topology.node_count)
 
 
@@ -255,7 +254,7 @@ def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.i
 def _joined_pairs(topology: Topology) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     src, dst = topology.links.src.astype(np.int64), topology.links.dst.astype(np.int64)
     keys = np.minimum(src, dst) * topology.node_count + np.maximum(src, dst)
-    return np.divmod(distinct(keys[src != dst]), topology.node_count)
+    return np.divmod(np.unique(keys[src != dst]), topology.node_count)
 
 
 def _pair_orbits(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.links import Rates, sorted_links
@@ -94,5 +93,5 @@ def _relabelled(
 
 def _moved(symmetry: NDArray[np.int32], label: NDArray[np.int64], nodes: int) -> NDArray[np.int32] | None:
     """Return what `symmetry` does to the new nodes; None where it takes a group apart."""
-    pairs = distinct(label * nodes + label[symmetry])
+    pairs = np.unique(label * nodes + label[symmetry])
     return (pairs % nodes).astype(np.int32) if len(pairs) == nodes else None

@@ -21,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.identity import content_id
 from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
@@ -172,7 +171,7 @@ def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...]
     symmetries: list[Renaming] = []
     links = topology.links
     direct = topology.switch_count == 0
-    for rank in distinct(links.dst[links.src == 0]) if direct else np.arange(topology.compute_count):
+    for rank in np.unique(links.dst[links.src == 0]) if direct else np.arange(topology.compute_count):
         orbit = orbits(topology.node_count, symmetries)
         if orbit[rank] == orbit[0]:
             continue

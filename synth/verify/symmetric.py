@@ -35,8 +35,7 @@ from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
 from chorale.synth.topology.translations import Translations
-from chorale.synth.verify.conditions import structural_violations
-from chorale.synth.verify.replay import NEVER, ActorTables
+from chorale.synth.verify.replay import NEVER, ActorTables, structural_violations
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s
 
 Loads = NDArray[np.int64]

@@ -13,7 +13,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.topology.topology import bytes_per_second
 
@@ -103,7 +102,7 @@ def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fractio
     carried = loads.astype(object) / np.array(links.bandwidths, dtype=object)[links.bandwidth_class]
     starts = routes.offsets[:-1]
     times = np.add.reduceat(latencies, starts) + np.maximum.reduceat(carried[routes.link_ids], starts) * chunk_s
-    used = distinct(schedule.transfers.route[schedule.transfers.step == step])
+    used = np.unique(schedule.transfers.route[schedule.transfers.step == step])
     return max(times[used], default=Fraction(0))
 
 
@@ -144,7 +143,7 @@ def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
         return period_latency_s(schedule)
     total = Fraction(0)
     for period in loads:
-        used = distinct(links.latency_class[period > 0])
+        used = np.unique(links.latency_class[period > 0])
         total += max((links.latencies_s[index] for index in used), default=Fraction(0))
     return total
 
@@ -155,7 +154,7 @@ def period_latency_s(schedule: Schedule) -> Fraction:
     if schedule.topology.links.latencies_s == (Fraction(0),):
         return Fraction(0)
     of_route, parts = routes.latencies(schedule.topology.links)
-    used = distinct(schedule.transfers.step.astype(np.int64) * len(routes) + schedule.transfers.route)
+    used = np.unique(schedule.transfers.step.astype(np.int64) * len(routes) + schedule.transfers.route)
     longest = np.zeros(max(1, schedule.steps), dtype=object)
     np.maximum.at(longest, used // len(routes), of_route[used % len(routes)])
     return Fraction(sum(longest), parts)

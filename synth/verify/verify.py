@@ -22,18 +22,21 @@ from chorale.synth.errors import CheckFailed
 from chorale.synth.kernels import native
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.topology.topology import bytes_per_second
-from chorale.synth.verify import set_replay
-from chorale.synth.verify.conditions import (
+from chorale.synth.verify.replay import (
+    NEVER,
     ROWS_AT_ONCE,
+    ActorTables,
     ChunkIntervals,
     ShardConditions,
     cell_text,
+    first_missing,
+    fits_set_replay,
     kind_violations,
     row_blocks,
+    set_replay_violations,
     shard_conditions,
     structural_violations,
 )
-from chorale.synth.verify.replay import NEVER, ActorTables, first_missing
 from chorale.synth.verify.verified import (
     Cost,
     Loads,
@@ -119,7 +122,7 @@ def _inspect_columns(
     replay = _Replay.of(schedule)
     violations = replay.run()
     if violations and _may_be_general(schedule, violations):
-        violations = set_replay.set_replay_violations(schedule)
+        violations = set_replay_violations(schedule)
     if violations:
         return violations, None
     loads = _link_loads(schedule)
@@ -131,7 +134,7 @@ def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> 
     """Whether the slower replay of sets must decide: sums that do not flow along trees may be right."""
     rules = {violation.rule for violation in violations}
     signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
-    fits = schedule.collective.sizes is None and set_replay.fits_set_replay(schedule)
+    fits = schedule.collective.sizes is None and fits_set_replay(schedule)
     return schedule.collective.reduces and not schedule.is_in_network and not rules.isdisjoint(signs) and fits
 
 

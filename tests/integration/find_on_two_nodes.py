@@ -18,10 +18,8 @@ from typing import Any
 
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.executor import RayExecutor
-from chorale.synth.executor.base import Progress
-from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.executor.base import Progress, SerialExecutor
+from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.tuner.cli.main import main as chorale
 from tests.integration.two_nodes import two_nodes
 

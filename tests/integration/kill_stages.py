@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.progress import PlainLines

@@ -28,7 +28,7 @@ from rich.console import Console
 from chorale.runners.ray.detached import DetachedActors
 from chorale.runners.ray.workers import MeasureWorker
 from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.tuner.cli.tune_launch import start
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home

@@ -26,8 +26,7 @@ from typing import Any
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.base import Executor, OnResult, Progress
 from chorale.synth.executor.processes import WorkerProcess, shared_message
-from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology

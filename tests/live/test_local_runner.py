@@ -18,12 +18,12 @@ from chorale.runners.api.base import FailureKind, Outcome
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -10,7 +10,7 @@ from chorale.runners.api.base import FailureKind, library_result
 from chorale.runners.mpi.algorithms import mpi_algorithms
 from chorale.runners.mpi.runner import MpiRunner
 from chorale.synth.collective import STANDARD, Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule

@@ -18,12 +18,12 @@ import pytest
 from chorale.runners.api.base import FailureKind
 from chorale.runners.mpi.runner import MpiRunner
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit

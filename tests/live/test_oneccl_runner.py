@@ -26,12 +26,12 @@ from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.runners.process_launch.processes import LocalHost
 from chorale.runners.ray import hosts
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.xml_targets import OneCclXml
 from chorale.synth.topology.spec import parse_topology

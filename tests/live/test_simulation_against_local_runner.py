@@ -8,12 +8,12 @@ from chorale.runners.api.base import RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.simulation.simulate import simulate
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.runner_kit import measured

@@ -10,7 +10,7 @@ from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.execution.rounds import SWITCH_PROCESS
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import parse_collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize

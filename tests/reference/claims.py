@@ -24,7 +24,7 @@ from chorale.synth.bounds.optimum import optimum
 from chorale.synth.bounds.tree_pairs import pairs_if_countable
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.trees import Trees
+from chorale.synth.methods.forest.network import ForestNetwork, Trees
 
 
 def faults_of(network: ForestNetwork, trees: Trees) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.verify.conditions import shard_conditions
+from chorale.synth.verify.replay import shard_conditions
 from chorale.synth.verify.verified import ScheduleViolation
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from chorale.synth.linear_program import minimum
-from chorale.synth.sparse_matrix import of_dense
+from chorale.synth.linear_program import minimum, of_dense
 from chorale.synth.topology.topology import Topology
 
 

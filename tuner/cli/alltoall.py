@@ -16,13 +16,12 @@ from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
 from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
-from chorale.synth.methods.traffic.baselines import BASELINES, LIBRARY, baseline_times
 from chorale.synth.methods.traffic.certificate import check_copies_certificate, check_traffic_certificate
 from chorale.synth.methods.traffic.copies import DispatchPlan, plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
 from chorale.synth.methods.traffic.placement import PlacementStep, advise, bound_of, eplb
 from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
-from chorale.synth.methods.traffic.planner import plan_amounts, plan_traffic, replan
+from chorale.synth.methods.traffic.planner import BASELINES, LIBRARY, baseline_times, plan_amounts, plan_traffic, replan
 from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology

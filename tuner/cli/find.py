@@ -12,10 +12,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
 from chorale.synth.finder.candidate import Workload
+from chorale.synth.finder.confirmation import Goal
+from chorale.synth.finder.find import MAX_NODES, FinderQuery, find_all
 from chorale.synth.finder.find import find as find_topologies
-from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import MAX_NODES, FinderQuery
-from chorale.synth.finder.rated import Goal
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
 from chorale.synth.topology.spec import parse_topology

@@ -22,7 +22,7 @@ from chorale.synth.methods.groups.packing import (
     shared_schedules,
     time_together,
 )
-from chorale.synth.methods.groups.routing import GroupPacking
+from chorale.synth.methods.groups.rings import GroupPacking
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import progress_bar

@@ -14,7 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.methods.method import Options
 from chorale.synth.names import name_among
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES

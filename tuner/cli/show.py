@@ -22,7 +22,7 @@ from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import FIDELITIES, Fidelity, as_fidelity
-from chorale.synth.targets.resources import resources_of
+from chorale.synth.targets.registry import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

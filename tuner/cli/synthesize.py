@@ -16,7 +16,7 @@ from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
 from chorale.synth.methods.method import DEFAULT_GAP, Objective, Options
 from chorale.synth.names import name_among
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.failures import NVLINK, PLANE
 from chorale.synth.topology.topology import bytes_per_second

@@ -18,7 +18,7 @@ from chorale.synth.custom_collective import CustomCollective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.switch_processes import PROCESS_TARGET
+from chorale.synth.lowering.switches import PROCESS_TARGET
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
 from chorale.synth.programs.check_execution import Verdict

@@ -17,8 +17,7 @@ from chorale.job.files import read_file
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.build.schedules import BuiltSchedule, LoweredProgram, Observer, unobserved, verified_schedule
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
-from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.names import name_among
 from chorale.synth.processors import core_count

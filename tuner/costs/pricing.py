@@ -26,8 +26,7 @@ from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import build_schedule, verified_schedule
 from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.base import Progress
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import Progress, SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
@@ -38,8 +37,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
-from chorale.synth.simulation.flow_simulation import simulate_flows
-from chorale.synth.simulation.network_model import HOP_US, LINK_LATENCY_US, NetworkModel
+from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US, NetworkModel, simulate_flows
 from chorale.synth.simulation.simulate import Fidelity, simulate
 from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.relabelling import promoted

@@ -14,7 +14,7 @@ from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.simulation.congestion import Congestion, congestion_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.synth.training import Iteration, Layer, best_iteration
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method

@@ -20,8 +20,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.identity import content_id
 from chorale.synth.methods.method import Options
-from chorale.synth.programs.library_call import LibraryCall, library_call_text
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings, library_call_text
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign, StopSection

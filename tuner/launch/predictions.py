@@ -9,7 +9,7 @@ from chorale.runners.simulated.config import DEFAULT_LINK_MBPS, SimulatedConfig
 from chorale.runners.simulated.library_model import MPI_METHODS
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.auto import AUTO, TimedChoices
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import Options, SynthesisTask

@@ -21,7 +21,7 @@ from chorale.synth.programs.plans.explanation import OperationTurn, PlanHistory,
 from chorale.synth.programs.plans.plan import ExecutionPlan, Operation
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Op, Program, ProgramViolation, chunks_moved
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.plots.charts import write_figure
 

@@ -19,8 +19,7 @@ from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import Executor, Progress, SerialExecutor
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.failures import Failure, single_failures
 from chorale.synth.topology.topology import Topology

@@ -28,13 +28,12 @@ from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.method import Options, SynthesisTask
 from chorale.synth.names import unknown_name
-from chorale.synth.programs.library_call import is_library_text, parse_library_call
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings, is_library_text, parse_library_call
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import reachability

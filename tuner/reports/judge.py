@@ -18,7 +18,7 @@ from chorale.synth.bounds.optimum import Bound
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.boxes import NETWORK_KINDS
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results

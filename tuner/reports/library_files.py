@@ -53,7 +53,7 @@ from chorale.runners.nccl.parameters import (
 )
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import plan_execution_violations

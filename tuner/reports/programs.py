@@ -21,8 +21,7 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import data_paths, traffic_of
-from chorale.synth.targets.registry import target_named
-from chorale.synth.targets.resources import resources_of
+from chorale.synth.targets.registry import resources_of, target_named
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs import pricing

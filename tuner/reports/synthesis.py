@@ -24,7 +24,7 @@ from chorale.synth.methods.method import DEFAULT_GAP, Objective
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.network_model import HOP_US, LINK_LATENCY_US, NetworkModel
+from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US, NetworkModel
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members

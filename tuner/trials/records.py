@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 from chorale.runners.api.base import FailureKind, Measurement
 from chorale.runners.nccl.parameters import PREFIX, SYMMETRIC, is_library_method
 from chorale.synth.identity import content_id
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 from chorale.tuner.statistics.contest import BaselineTimes, Controls, SizeVerdict
 

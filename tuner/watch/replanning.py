@@ -18,7 +18,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import Program
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -19,9 +19,15 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
 from chorale.synth.methods.alltoall import linear_program
-from chorale.synth.methods.alltoall.balance import SharedFlows, balanced
-from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
-from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
+from chorale.synth.methods.alltoall.balance import SharedFlows, balanced, fine_units
+from chorale.synth.methods.alltoall.linear_program import (
+    ApproximateSolution,
+    Commodities,
+    MergedProblem,
+    Reduction,
+    commodities_of,
+    merged_problem,
+)
 from chorale.synth.methods.alltoall.price_descent import PricedSolution, priced_solution
 from chorale.synth.methods.alltoall.rate import (
     AllToAllRate,
@@ -31,8 +37,6 @@ from chorale.synth.methods.alltoall.rate import (
     fine_prices,
     integer_prices,
 )
-from chorale.synth.methods.alltoall.reduction import MergedProblem, Reduction, merged_problem
-from chorale.synth.methods.alltoall.routing import fine_units
 from chorale.synth.names import name_among
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.expansions import cartesian_product

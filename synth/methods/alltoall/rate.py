@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from chorale.synth.identity import common_denominator
 from chorale.synth.kernels import native
 from chorale.synth.kernels.threads import blocks, in_threads
-from chorale.synth.methods.alltoall.commodities import Commodities
+from chorale.synth.methods.alltoall.linear_program import Commodities
 
 RateMethod = Literal["lp", "prices"]
 

@@ -15,12 +15,15 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall import linear_program
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
-from chorale.synth.methods.alltoall.balance import SharedFlows, best_of, chosen_flows
-from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
-from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
+from chorale.synth.methods.alltoall.balance import IntegralFlows, Router, SharedFlows, best_of, chosen_flows
+from chorale.synth.methods.alltoall.linear_program import (
+    ApproximateSolution,
+    Commodities,
+    Reduction,
+    commodities_of,
+    reduced_problem,
+)
 from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod
-from chorale.synth.methods.alltoall.reduction import Reduction, reduced_problem
-from chorale.synth.methods.alltoall.routing import IntegralFlows, Router
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.topology import Topology
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.kernels import native
@@ -201,7 +200,7 @@ def _require_direct(topology: Topology) -> None:
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
     """Return (capacity per link, their unit)."""
     integer, scale = topology.links.integer_bandwidths()
-    common = reduce(gcd, (int(value) for value in distinct(integer)))
+    common = reduce(gcd, (int(value) for value in np.unique(integer)))
     capacities = integer // common
     _check_magnitude(topology.compute_count, capacities)
     return capacities, Fraction(common, scale)

@@ -26,21 +26,21 @@ from chorale.synth.bounds.tree_pairs import (
     trim_at_switches,
 )
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import (
     ForestNetwork,
+    Trees,
     apportioned,
     at_least_scale,
     network_of_links,
     overflow_error,
     scale_within,
+    tree_heights,
 )
 from chorale.synth.methods.forest.packing import best_trees
-from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
+from chorale.synth.methods.forest.split.splitting_off import find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
-from chorale.synth.methods.forest.trees import Trees, tree_heights
 from chorale.synth.methods.method import SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
 from chorale.synth.schedule.transforms import joined_routes, reversed_routes
@@ -88,7 +88,7 @@ def integral_pairs(
     links = topology.links
     second = links.parallel_index() > 0
     ends = links.dst.astype(np.int64) * topology.node_count + links.src
-    parallel = distinct(links.bandwidth_class[np.isin(ends, ends[second])])
+    parallel = np.unique(links.bandwidth_class[np.isin(ends, ends[second])])
     values = {
         *split.roots,
         *split.gather,

@@ -35,19 +35,18 @@ from chorale.synth.bounds.optimum import (
 from chorale.synth.bounds.switch_limits import within_switches
 from chorale.synth.collective import Collective, CollectiveName, uneven_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.methods.forest.network import network_of_links, trees_on_links
+from chorale.synth.methods.forest.network import Trees, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import best_trees, pack_trees
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
-from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.forest.warm_start import reused_trees
 from chorale.synth.methods.method import DEFAULT_GAP, Objective, SynthesisTask
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
 from chorale.synth.schedule.transforms import reverse_allgather
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.topology import Topology, transpose_with_links
-from chorale.synth.topology.transversal import Transversal
+from chorale.synth.topology.translations import Transversal
 
 
 def tree_schedule(

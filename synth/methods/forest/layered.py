@@ -4,25 +4,49 @@ If every node takes its unit of each tree from a neighbour one hop nearer to the
 height, whatever the nodes choose. So each node chooses for itself, by a transport problem of few arcs and many roots.
 Where nearer neighbours cannot carry all, those at the same distance may help, in one direction drawn for each root.
 Symmetries that take node 0 to every node carry the choice of node 0 to all others.
+
+Over which in-arc a node takes each tree, so that every tree stays as low as hops allow where that fits.
 """
 
 from __future__ import annotations
 
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.residual_graph import Integers
-from chorale.synth.distinct import distinct
+from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.kernels.threads import blocks, in_threads
-from chorale.synth.methods.forest.in_arc_shares import Hops, InArcShares, in_arc_shares
-from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.trees import Trees, no_trees
+from chorale.synth.methods.forest.network import ForestNetwork, Trees, no_trees
 from chorale.synth.topology.distance import hops_between_all
-from chorale.synth.topology.transversal import Transversal
+from chorale.synth.topology.translations import Transversal
+
+Hops = NDArray[np.uint16]
+
+
+class InArcShares(NamedTuple):
+    """What one node takes: of the trees `lo` to `hi` - 1 of `root`, over `arc`; -1 where no arc can carry them."""
+
+    root: Ranks
+    arc: Ranks
+    lo: Integers
+    hi: Integers
+
+
+def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> InArcShares:
+    """Return over which in-arc `node` takes each tree.
+
+    hops:   [in-arcs of `node` + 1, nodes]: hops from every node to the tails of its in-arcs, and to `node` itself
+    beside: whether neighbours at its own distance may help
+    """
+    row = slice(offsets[node], offsets[node + 1])
+    needs = network.supply.copy()
+    needs[node] = 0
+    left = network.capacity[row].copy()
+    return InArcShares(*native.in_arc_shares(network.src[row], left, needs, hops, node, int(row.start), beside))
 
 
 def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
@@ -105,7 +129,7 @@ def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]
     ends = [piece.root[cut] * np.int64(span) + piece.hi[cut] for piece, cut in zip(pieces, inner, strict=True)]
-    root, end = np.divmod(distinct(np.concatenate([*ends, roots * span + network.supply[roots]])), span)
+    root, end = np.divmod(np.unique(np.concatenate([*ends, roots * span + network.supply[roots]])), span)
     first = np.searchsorted(root, np.arange(network.nodes))
     start = np.where(np.diff(root, prepend=-1) > 0, 0, np.roll(end, 1))
     parent_arc = np.full((len(root), network.nodes), -1, dtype=np.int32)

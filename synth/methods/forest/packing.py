@@ -15,19 +15,17 @@ import numpy as np
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, Ranks
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
 from chorale.synth.methods.forest.layered import MOST_LATE_WORK, MOST_WORK, layered_trees, shuffled_order
-from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.network import ForestNetwork, Trees, joined_trees, no_trees, objective_key
 from chorale.synth.methods.forest.residual_network import (
     CutOracle,
     ResidualNetwork,
     arc_table_of,
     residual_network_of,
 )
-from chorale.synth.methods.forest.rooted_trees import rooted_trees
-from chorale.synth.methods.forest.trees import Trees, joined_trees, no_trees, objective_key
+from chorale.synth.methods.forest.rooted_trees import hypercube_trees, rooted_trees
 from chorale.synth.methods.method import Objective, SynthesisTask
-from chorale.synth.topology.transversal import Transversal
+from chorale.synth.topology.translations import Transversal
 
 ROLLBACKS = 3
 """How often in a row no tree of a batch may be kept before one tree is grown exactly."""
@@ -48,13 +46,13 @@ def pack_trees(
 ) -> Trees:
     """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
 
-    objective:   what to prefer among such packings (`chorale.synth.methods.forest.trees`); none is promised to be best
+    objective:   what to prefer among such packings (`objective_key`); none is promised to be best
     seed:        at least 0, shuffles the order of the roots
     transversal: known symmetries of the nodes, if any
     first:       trees to keep as far as they leave enough for the others; they fit side by side
 
     Trees come in the order of their roots. Every choice of them is exact and optimal. Those of one root of a hypercube
-    have a closed form (`chorale.synth.methods.forest.hypercube_trees`). Else low trees are tried for by layers on
+    have a closed form (`chorale.synth.methods.forest.rooted_trees`). Else low trees are tried for by layers on
     networks that are not too large (`chorale.synth.methods.forest.layered`), and completed or else grown freely. Same
     arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for
     switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees exist.

@@ -13,7 +13,7 @@ from chorale.synth.bounds.residual_graph import Flags, Integers, Ranks, Residual
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.split.cut_table import members_of
+from chorale.synth.methods.forest.split.splitting_off import members_of
 
 _SCARCE = 4
 """An arc is scarce if the best one into the same node has at least so many times its capacity."""

@@ -11,8 +11,7 @@ from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.trees import Trees
+from chorale.synth.methods.forest.network import ForestNetwork, Trees
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.steps import SendStep, SubCollective
@@ -46,7 +45,7 @@ def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.in
     order = np.argsort(dst, kind="stable")
     out_links = _out_links(topology)
     blocks: list[list[NDArray[np.int64]]] = [[], []]
-    targets = distinct(dst)
+    targets = np.unique(dst)
     for first in range(0, len(targets), _TARGETS_AT_ONCE):
         block = targets[first : first + _TARGETS_AT_ONCE]
         hops = distances_to(topology, block)
@@ -346,7 +345,7 @@ class CollectivePattern:
             for part in self._at(step):
                 src, dst, _ = part.messages()
                 keys.append(src * ranks + dst)
-        return pair_routes(self.topology, grid_shape(self.topology), distinct(np.concatenate(keys)))
+        return pair_routes(self.topology, grid_shape(self.topology), np.unique(np.concatenate(keys)))
 
     @cached_property
     def _parts(self) -> int:

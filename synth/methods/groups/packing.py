@@ -20,12 +20,11 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.tree_pairs import cheapest_tree
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
-from chorale.synth.linear_program import minimum
+from chorale.synth.linear_program import minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group, GroupNetwork, network_of_group, require_few, require_groups
-from chorale.synth.methods.groups.rings import pack_over_rails
-from chorale.synth.methods.groups.routing import (
+from chorale.synth.methods.groups.rings import (
     Commodity,
     Edge,
     Floats,
@@ -33,11 +32,11 @@ from chorale.synth.methods.groups.routing import (
     Routing,
     commodities_of,
     counts_of,
+    pack_over_rails,
     time_in_chunks,
     units_of,
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
-from chorale.synth.sparse_matrix import of_entries
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

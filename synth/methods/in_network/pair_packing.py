@@ -26,12 +26,11 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.certificate import KIND, time_by_prices
 from chorale.synth.bounds.tree_pairs import cheapest_tree, exact_vertex
 from chorale.synth.errors import CheckFailed
-from chorale.synth.linear_program import minimum
+from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.in_network.paired_trees import PairedTrees, ReversibleTrees
 from chorale.synth.methods.in_network.splits import MAX_UNITS
 from chorale.synth.schedule.schedule import Routes
-from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries
 from chorale.synth.topology.topology import Topology
 
 Column = dict[int, int]

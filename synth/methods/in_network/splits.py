@@ -22,16 +22,15 @@ from chorale.synth.bounds.tree_pairs import MergedArcs, exact_vertex, merged_arc
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.linear_program import GrowingProgram
+from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries, stacked
 from chorale.synth.methods.forest.network import apportioned, at_least_scale, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import pack_trees
-from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
+from chorale.synth.methods.forest.split.splitting_off import find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import tree_transfers
 from chorale.synth.methods.in_network.paired_trees import ReversibleTrees, without_leaf_switches
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Routes
-from chorale.synth.sparse_matrix import Floats, SparseMatrix, of_entries, stacked
 from chorale.synth.topology.automorphism import orbits
 from chorale.synth.topology.relabelling import Relabelled, promoted
 from chorale.synth.topology.topology import Topology

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.in_network.paired_trees import ReversibleTrees
 from chorale.synth.methods.in_network.splits import UndirectedSplit, best_split, packed_trees, whole_units
@@ -132,7 +131,7 @@ def _uniform(boxes: list[Box], trees: ReversibleTrees) -> _Uniform:
     total = trees.units
     borders = [np.zeros(1, dtype=np.int64), np.cumsum(trees.weight), trees.lo, trees.hi]
     borders += [_star_borders(box, total) for box in boxes]
-    cuts = distinct(np.concatenate(borders))
+    cuts = np.unique(np.concatenate(borders))
     start, end = np.searchsorted(cuts, trees.lo), np.searchsorted(cuts, trees.hi)
     edge = np.repeat(np.arange(len(trees.lo)), end - start)
     piece = np.arange(len(edge)) - np.repeat(np.cumsum(end - start) - (end - start), end - start) + start[edge]

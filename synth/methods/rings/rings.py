@@ -24,7 +24,6 @@ from chorale.synth.collective import (
     CollectiveName,
     require_collective,
 )
-from chorale.synth.distinct import is_among
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.grid.lines import grid_shape
@@ -186,7 +185,7 @@ def _are_linked(topology: Topology, cycles: list[Order]) -> bool:
     """Whether all hops of `cycles` are links."""
     ranks = topology.compute_count
     hops = np.concatenate([cycle * ranks + np.roll(cycle, -1) for cycle in cycles])
-    return bool(is_among(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
+    return bool(np.isin(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
 
 
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:

@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName, uneven_collective
-from chorale.synth.distinct import distinct
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.alltoall.commodities import commodities_of
-from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
+from chorale.synth.methods.alltoall.linear_program import commodities_of
+from chorale.synth.methods.traffic.fabric import RailFabric, ShortestPaths, rail_fabric
 from chorale.synth.methods.traffic.planner import plan_amounts
-from chorale.synth.methods.traffic.rails import ShortestPaths
 from chorale.synth.methods.traffic.tokens import TokenRouting
 from chorale.synth.methods.traffic.two_level import split_amounts
 from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule
@@ -181,7 +179,7 @@ def _plan(
     parts: int = 1,
 ) -> DispatchPlan:
     key = edges.sender * routing.ranks + edges.receiver
-    pairs = distinct(key)
+    pairs = np.unique(key)
     routes = Routes.of_paths(path(*divmod(pair, routing.ranks)) for pair in pairs.tolist())
     return DispatchPlan(topology, routing, edges, routes, np.searchsorted(pairs, key), bound, method, parts)
 
@@ -257,7 +255,7 @@ def _matched(
     by_key = np.argsort(key, kind="stable")
     of_piece = np.argsort(piece_key, kind="stable")
     ends, piece_ends = np.cumsum(amount[by_key]), np.cumsum(piece_amount[of_piece])
-    end = distinct(np.concatenate([ends, piece_ends]))
+    end = np.unique(np.concatenate([ends, piece_ends]))
     begin = np.concatenate([[0], end[:-1]])
     crossing = np.searchsorted(ends, begin, side="right")
     piece = of_piece[np.searchsorted(piece_ends, begin, side="right")]
@@ -288,7 +286,7 @@ def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Ed
     paths, ranks = ShortestPaths(problem), routing.ranks
     route: dict[tuple[int, int], tuple[int, ...]] = {}
     parts: list[Edges] = []
-    for source in distinct(routing.source).tolist():
+    for source in np.unique(routing.source).tolist():
         shards = np.flatnonzero(routing.source == source)
         needs = np.zeros((len(shards), ranks), dtype=np.bool_)
         of_source = np.flatnonzero(np.isin(routing.shard, shards))
@@ -328,7 +326,7 @@ def cuts_of(topology: Topology, routing: TokenRouting) -> list[Cut]:
         own, there = group[routing.source], group[routing.targets]
         leaves = np.zeros(len(own), dtype=np.bool_)
         leaves[shard[there != own[shard]]] = True
-        entering = distinct((shard * len(widths) + there)[there != own[shard]])
+        entering = np.unique((shard * len(widths) + there)[there != own[shard]])
         out, into = np.zeros(len(widths), dtype=np.int64), np.zeros(len(widths), dtype=np.int64)
         np.add.at(out, own[leaves], routing.amount[leaves])
         np.add.at(into, entering % len(widths), routing.amount[entering // len(widths)])

@@ -32,7 +32,7 @@ from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevic
 from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
 from chorale.runners.engine.library import ReduceOp
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize

@@ -18,7 +18,7 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
 from chorale.runners.engine.library import DataType, ReduceOp, Work
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize

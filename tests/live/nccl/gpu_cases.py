@@ -26,8 +26,7 @@ from chorale.runners.nccl.parameters import ALGORITHMS
 from chorale.runners.nccl.ranks import RankOptions
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs.library_call import LibraryCall
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli.main import main as chorale
 from tests.conformance.example_programs import ring_allreduce

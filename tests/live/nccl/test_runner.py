@@ -12,8 +12,7 @@ from chorale.runners.engine.build import has_compiler
 from chorale.runners.nccl.ranks import RankOptions
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs.library_call import LibraryCall
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from tests.conformance import runner_kit
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
 from tests.live.checks import params

@@ -11,7 +11,7 @@ import pytest
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.bounds.tree_pairs import tree_pairs
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, parse_collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from chorale.synth.errors import Unavailable
-from chorale.synth.linear_program import GrowingProgram, minimum
-from chorale.synth.sparse_matrix import of_dense
+from chorale.synth.linear_program import GrowingProgram, minimum, of_dense
 
 
 @st.composite

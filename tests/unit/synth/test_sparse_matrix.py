@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.sparse_matrix import of_dense, of_entries, stacked
+from chorale.synth.linear_program import of_dense, of_entries, stacked
 
 
 @st.composite

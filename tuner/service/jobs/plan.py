@@ -6,7 +6,7 @@ from typing import Any
 
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.find import FinderQuery
 from chorale.synth.identity import content_id
 from chorale.synth.methods.bfb.plan import MAX_CHUNKS
 from chorale.synth.methods.catalog import form_of, method_named

@@ -7,10 +7,9 @@ from typing import Any, Literal
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verify_schedule
-from chorale.synth.executor.base import Progress
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import Progress, SerialExecutor
+from chorale.synth.finder.find import FinderQuery
 from chorale.synth.finder.find import find as find_topologies
-from chorale.synth.finder.query import FinderQuery
 from chorale.synth.methods.catalog import IN_NETWORK
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.schedule.transforms import renamed_schedule

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
-from chorale.synth.distinct import distinct
 from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.topology.automorphism import connected_labels
@@ -74,7 +73,7 @@ def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int)
     highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     np.maximum.at(highest, fabric[switches], level[switches])
     entering = (fabric[network.src] < 0) & (fabric[network.dst] >= 0)
-    reached = distinct(fabric[network.dst[entering]].astype(np.int64) * network.nodes + network.src[entering])
+    reached = np.unique(fabric[network.dst[entering]].astype(np.int64) * network.nodes + network.src[entering])
     ranks = np.bincount(reached // network.nodes, minlength=count)
     np.maximum.at(fattest, fabric[network.dst[entering]], network.capacity[entering])
     sizes, widths = _magnitudes(ranks), _magnitudes(fattest)
@@ -85,7 +84,7 @@ def _magnitudes(values: Integers) -> dict[int, int]:
     """Return a number for each value, growing with it, equal for values within a factor of 3/2 of the smallest."""
     magnitudes: dict[int, int] = {}
     smallest, number = 0, -1
-    for value in distinct(values).tolist():
+    for value in np.unique(values).tolist():
         if number < 0 or 2 * value > 3 * smallest:
             smallest, number = value, number + 1
         magnitudes[value] = number

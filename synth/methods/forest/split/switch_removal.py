@@ -18,11 +18,13 @@ from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.split.cut_table import Sets, cut_table, find_violated_cuts
 from chorale.synth.methods.forest.split.splitting_off import (
     PathPieces,
+    Sets,
     SplitNetwork,
     Splits,
+    cut_table,
+    find_violated_cuts,
     network_after,
     split_off,
     without_switches,

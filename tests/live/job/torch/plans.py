@@ -12,7 +12,7 @@ import torch.distributed as dist
 from chorale.job import report
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
-from chorale.synth.targets.mscclpp_json import MscclppJson
+from chorale.synth.targets.mscclpp_text import MscclppJson
 from tests.live.job.torch.meeting import Meeting, fallback_calls, program_calls
 from tests.live.job.torch.tables import program_for, written
 from tests.unit.synth.lowering.programs import lowered

@@ -16,8 +16,8 @@ from chorale.experiments.framework.catalog import NAMES, load
 from chorale.experiments.framework.experiment import Column, Experiment, Interval, digits_of, judge
 from chorale.experiments.framework.run import ROOT, PartStore, case_name, code_id, run_experiment, stored_result
 from chorale.runners.ray.executor import RayExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
-from chorale.synth.executor.serial import SerialExecutor
 
 CASES = """
 import json, sys

@@ -12,7 +12,7 @@ from chorale.experiments.ours.quality import LOWERING_QUALITY_SIZES as SIZES
 from chorale.experiments.ours.quality import SIDE_BY_SIDE_NETWORKS as NETWORKS
 from chorale.experiments.ours.quality import SIDE_BY_SIDE_SLOW as SLOW
 from chorale.synth.collective import parse_collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize

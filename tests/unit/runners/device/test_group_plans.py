@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from chorale.runners.device.plans import DeviceOptions, GroupPlans  # noqa: E402 - after the skip
 from chorale.runners.engine.library import ReduceOp  # noqa: E402
 from chorale.synth.lowering.options import LoweringOptions  # noqa: E402
-from chorale.synth.lowering.switch_plans import switch_plan  # noqa: E402
+from chorale.synth.lowering.switches import switch_plan  # noqa: E402
 from chorale.synth.programs.additions import order_of_additions  # noqa: E402
 from chorale.synth.programs.plans.plan import ExecutionPlan  # noqa: E402
 from chorale.synth.programs.plans.translate import plan_of  # noqa: E402

@@ -11,7 +11,7 @@ from chorale.runners.api.base import FailureKind, Measurement, RunFailure, RunRe
 from chorale.runners.local.rank import ComputeLoad
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chorale.runners.api.base import ExecutionTrace, RankTrace, StepSpan
 from chorale.runners.measurement.critical_path import Cause, CriticalPath, time_by_cause
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize

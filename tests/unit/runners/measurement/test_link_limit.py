@@ -12,7 +12,7 @@ from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.runners.workers.campaign_worker import measure_in_rungs
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, custom_collective
 from chorale.synth.custom_collective import CustomCollective, RequiredChunk
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner
 from tests.unit.runners.measurement.test_driver import REQUEST

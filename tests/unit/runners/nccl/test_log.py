@@ -8,7 +8,7 @@ import pytest
 
 from chorale.runners.nccl.log import ignored_notices, logged_calls, not_applied
 from chorale.synth.collective import CollectiveName
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 
 LOGS = Path(__file__).parents[3] / "data" / "nccl-logs"
 ALLREDUCE = CollectiveName.ALLREDUCE

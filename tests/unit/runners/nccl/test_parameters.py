@@ -17,8 +17,13 @@ from chorale.runners.nccl.parameters import (
 )
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.library_call import LibraryCall, is_library_text, library_call_text, parse_library_call
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import (
+    LibraryCall,
+    LibrarySettings,
+    is_library_text,
+    library_call_text,
+    parse_library_call,
+)
 
 REFERENCE = Path(__file__).parents[4] / "docs" / "reference" / "nccl-parameters.md"
 

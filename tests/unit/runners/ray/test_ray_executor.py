@@ -15,7 +15,7 @@ import pytest
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.errors import Unavailable
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.topology.spec import parse_topology

@@ -20,13 +20,13 @@ from chorale.runners.simulated.calibration import (
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -11,8 +11,7 @@ import pytest
 from chorale.runners.api.programs import sent_chunks
 from chorale.runners.simulated.plan_flows import PlanFlows, flows_of
 from chorale.synth.programs.plans.plan import Action
-from chorale.synth.simulation.flow_simulation import simulate_flows
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel, simulate_flows
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.pricing import program_loads

@@ -9,8 +9,7 @@ from chorale.runners.api.programs import program_connections
 from chorale.runners.simulated.program_flows import ProgramFlows, ProgramTrace
 from chorale.synth.programs.check_structure import message_counts
 from chorale.synth.programs.program import Program
-from chorale.synth.simulation.flow_simulation import simulate_flows
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel, simulate_flows
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce
 from tests.unit.synth.lowering.programs import lowered

@@ -14,13 +14,12 @@ from chorale.runners.simulated.program_flows import ProgramFlows
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock
-from chorale.synth.simulation.flow_simulation import simulate_flows
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel, simulate_flows
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

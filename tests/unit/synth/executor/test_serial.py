@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from tests.conformance import executor_kit
 
 

@@ -17,8 +17,7 @@ from chorale.synth.finder.base_candidates import (
     paper_families,
     traits_of,
 )
-from chorale.synth.finder.bfb_score import bfb_score
-from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
 from chorale.synth.topology.bases.database import load_bases
 from chorale.synth.topology.spec import parse_topology
 

@@ -9,13 +9,12 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder import confirmation as module
 from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, Traits
 from chorale.synth.finder.confirmation import ScheduleLimits, confirm
-from chorale.synth.finder.find import find
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 

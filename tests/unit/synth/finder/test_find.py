@@ -10,17 +10,14 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
-from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSources
-from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
 from chorale.synth.finder.candidate import Workload, frontier
 from chorale.synth.finder.confirmation import check_claims, confirm
 from chorale.synth.finder.constructions import Constructions
-from chorale.synth.finder.find import find
-from chorale.synth.finder.find_all import find_all
-from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.finder.find import FinderQuery, find, find_all
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.find_all import _largest_prime_factor, _tasks, find_all
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.finder.find import FinderQuery, _largest_prime_factor, _tasks, find_all
 
 
 def test_tasks_hold_every_size_once() -> None:

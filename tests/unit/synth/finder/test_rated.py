@@ -8,11 +8,10 @@ from itertools import permutations
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.cabling import place_nodes
-from chorale.synth.finder.find import find
-from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.rated import greatest_rate
+from chorale.synth.finder.confirmation import greatest_rate
+from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.topology.spec import parse_topology
 

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.base_candidates import BaseSources, traits_of
-from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate
 from chorale.synth.finder.confirmation import confirm
-from chorale.synth.finder.expansion_rules import bidirectional_of, degree_of, line_of, power_of, product_of
-from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.finder.constructions import bidirectional_of, degree_of, line_of, power_of, product_of
 from chorale.synth.topology.spec import parse_topology
 from tests.properties import random_cases
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.bfb_score import BfbScore, bfb_score
-from chorale.synth.finder.score_cache import ScoreCache, bfb_score_of, kautz_score
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.finder.bfb_score import BfbScore, ScoreCache, bfb_score, bfb_score_of, kautz_score
 from chorale.synth.kernels import native
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.links import Links

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
-from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.base_candidates import traits_of
 from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import cost_of, frontier
@@ -26,8 +26,7 @@ from chorale.synth.finder.cayley_search import (
     semidirect_groups,
     write_log,
 )
-from chorale.synth.finder.find import find
-from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.kernels import native
 from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.spec import parse_topology

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize

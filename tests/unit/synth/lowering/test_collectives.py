@@ -11,7 +11,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.programs.program import Op
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_checked

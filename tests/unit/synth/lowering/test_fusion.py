@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.fusion import hanging_blocks
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import check_program

@@ -10,9 +10,8 @@ from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.double_binary_tree import double_binary_tree
-from chorale.synth.programs.library_call import LibraryCall, library_call_text
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.methods.closed_forms import double_binary_tree
+from chorale.synth.programs.library_call import LibraryCall, LibrarySettings, library_call_text
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import check_program

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.fragments import contiguous_runs
 from chorale.synth.lowering.lower import lower, with_default_channels
 from chorale.synth.lowering.messages import messages_of, streaming_chunks, tree_levels

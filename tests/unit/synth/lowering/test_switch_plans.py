@@ -11,9 +11,9 @@ import pytest
 from chorale.synth.build.build import build_switch_plan
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.switch_plans import switch_plan
+from chorale.synth.lowering.switches import switch_plan
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule

@@ -10,11 +10,11 @@ import pytest
 from chorale.synth.build.build import build_program
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.switch_processes import schedule_of_processes, with_first_stored
+from chorale.synth.lowering.switches import schedule_of_processes, with_first_stored
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count, with_idle_switches

@@ -11,11 +11,11 @@ from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_schedule, lower_bound
 from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods import auto
 from chorale.synth.methods.auto import Auto
-from chorale.synth.methods.bfb import floor
-from chorale.synth.methods.bfb.floor import breadth_first_floor
+from chorale.synth.methods.bfb import bfb as floor
+from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.catalog import METHODS, form_of, synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology

@@ -10,11 +10,11 @@ import pytest
 
 from chorale.synth.collective import Collective, parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import METHODS, synthesize, synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.simulation.simulate import simulate
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology

@@ -9,7 +9,7 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods.double_binary_tree import double_binary_tree, tree_depths
+from chorale.synth.methods.closed_forms import double_binary_tree, tree_depths
 from chorale.synth.topology.families.grids import double_tree_parents
 from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic

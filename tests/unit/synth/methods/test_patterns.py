@@ -6,7 +6,7 @@ import pytest
 
 from chorale.synth.collective import STANDARD, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import METHODS, synthesize
 from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
 from chorale.synth.methods.method import Options

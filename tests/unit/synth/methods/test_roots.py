@@ -6,7 +6,7 @@ import pytest
 
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import METHODS, synthesize
 from chorale.synth.topology.spec import parse_topology
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.switch_plans import switch_plan
+from chorale.synth.lowering.switches import switch_plan
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.additions import order_of_additions
 from chorale.synth.programs.memory import layout_of

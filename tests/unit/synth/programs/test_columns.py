@@ -13,8 +13,7 @@ from chorale.synth.programs.check_structure import message_counts, structure_vio
 from chorale.synth.programs.flat_program import flatten
 from chorale.synth.programs.limits import limit_violations
 from chorale.synth.programs.program import ColumnBlocks, chunks_moved, columns_of
-from chorale.synth.targets.registry import TARGETS
-from chorale.synth.targets.resources import resources_of
+from chorale.synth.targets.registry import TARGETS, resources_of
 from tests.properties import random_cases
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.programs.random_columns import damaged, of_objects, ranks

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet

@@ -9,13 +9,13 @@ import pytest
 from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import CheckFailed
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import deficiencies, traffic_of
 from chorale.synth.schedule.transforms import concatenate, reverse_allgather
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose_with_links

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.methods.closed_forms import double_binary_tree
 from chorale.synth.methods.grid.algorithms import bucket, rabenseifner, recursive_doubling, swing, swing_latency
 from chorale.synth.methods.rings.rings import bfb_ring, hamiltonian_ring
 from chorale.synth.schedule.traffic import Deficiencies, deficiencies, traffic_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chorale.synth.collective import parse_collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.topology.links import Links

@@ -9,7 +9,7 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.symmetric import SymmetricGather
 from chorale.synth.topology.spec import parse_topology

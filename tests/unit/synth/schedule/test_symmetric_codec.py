@@ -11,7 +11,7 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.codec import METADATA_KEY, from_parquet, stated_id, to_parquet
 from chorale.synth.topology.spec import parse_topology

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step, traffic_of

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.synth.collective import parse_collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.schedule import Schedule

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.schedule.schedule import Routes
-from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph, simulate_flows
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph, NetworkModel, simulate_flows
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 from tests.reference.fair_flows import Flow, arrival_times

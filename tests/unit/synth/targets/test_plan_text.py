@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.fit import exceeded_limit
+from chorale.synth.lowering.lower import exceeded_limit
 from chorale.synth.programs.plans import translate
 from chorale.synth.programs.plans.plan import Action
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.targets import mscclpp_reading
-from chorale.synth.targets.mscclpp_json import LIMITS
 from chorale.synth.targets.mscclpp_reading import parse_plan
-from chorale.synth.targets.mscclpp_text import plan_text
+from chorale.synth.targets.mscclpp_text import LIMITS, plan_text
 from tests.conformance.plan_cases import CASES, document_of
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.programs.plans.examples import SMALL
@@ -95,7 +94,7 @@ def test_a_program_is_translated_once_for_its_limits_and_its_text(monkeypatch):
 
 def test_clocks_beyond_the_check_are_a_limit_that_shows_at_once(monkeypatch):
     program = lowered("ring:4", "allreduce", "mscclpp-json")
-    monkeypatch.setattr("chorale.synth.lowering.fit.MAX_CLOCK_ENTRIES", 100)
+    monkeypatch.setattr("chorale.synth.lowering.lower.MAX_CLOCK_ENTRIES", 100)
     assert "clock entries with which order is checked: at least 640 is above the limit 100" in exceeded_limit(
         program, LIMITS
     )

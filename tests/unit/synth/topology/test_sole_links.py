@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import parse_collective
-from chorale.synth.distinct import distinct, is_among
-from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods.bfb.floor import breadth_first_floor
+from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.distance import distances_from, distances_to
 from chorale.synth.topology.sole_links import slowest, sole_links
@@ -86,5 +85,5 @@ def test_a_narrow_link_without_another_way_raises_the_floor():
 @given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-9, 9)))
 def test_sets_are_those_of_python(values: list[int], chosen: list[int]):
     columns = np.array(values, dtype=np.int64), np.array(chosen, dtype=np.int64)
-    assert distinct(columns[0]).tolist() == sorted(set(values))
-    assert is_among(*columns).tolist() == [value in chosen for value in values]
+    assert np.unique(columns[0]).tolist() == sorted(set(values))
+    assert np.isin(*columns).tolist() == [value in chosen for value in values]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, orbits

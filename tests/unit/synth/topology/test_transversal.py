@@ -12,7 +12,7 @@ from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.synth.topology.transversal import Transversal
+from chorale.synth.topology.translations import Transversal
 
 SPECS = ["torus:4x3", "hypercube:4", "hamming:3,3", "circulant:16,3,4", "uniring:2,6", "bipartite:3", "distreg:4,10"]
 

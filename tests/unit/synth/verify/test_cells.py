@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import COLUMN_NAMES, Schedule
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify.conditions import ChunkIntervals
+from chorale.synth.verify.replay import ChunkIntervals
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
 from tests.unit.synth.methods.forest.trees_on import trees_on
@@ -37,8 +37,8 @@ def inspected(
     schedule: Schedule, few_chunks: int, sparse: int = 32
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chorale.synth.verify.conditions.SPARSE", sparse)
-        patch.setattr("chorale.synth.verify.conditions.FEW_CHUNKS", few_chunks)
+        patch.setattr("chorale.synth.verify.replay.SPARSE", sparse)
+        patch.setattr("chorale.synth.verify.replay.FEW_CHUNKS", few_chunks)
         return inspect(schedule)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chorale.experiments.ours.quality import random_able_fabric
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
 from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import CheckFailed
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.schedule import COLUMN_NAMES, Transfers
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName, parse_collective
 from chorale.synth.errors import CheckFailed
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify import set_replay as general
+from chorale.synth.verify import replay as general
 from chorale.synth.verify.verify import inspect, verify
 from tests.reference import set_replay
 
@@ -122,7 +122,7 @@ def test_what_the_synthesizers_make_is_accepted_by_both_replays(spec, collective
 def test_windows_of_shards_give_the_same_answer(monkeypatch):
     whole = verify(make("torus:2x4", ALLREDUCE))
     monkeypatch.setattr("chorale.synth.verify.verify.MEMORY_BYTES", 1)
-    monkeypatch.setattr("chorale.synth.verify.conditions.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("chorale.synth.verify.replay.ROWS_AT_ONCE", 7)
     cut = verify(make("torus:2x4", ALLREDUCE))
     assert (cut.cost, cut.link_loads) == (whole.cost, whole.link_loads)
     assert not accepted(drop(make("torus:2x4", ALLREDUCE), 11))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.synth.methods.alltoall import commodities
+from chorale.synth.methods.alltoall import linear_program as commodities
 from tests.command import chorale
 
 DISCONNECTED = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.methods.forest.symmetric.symmetric_forest import symmetric_forest
 from chorale.synth.schedule.codec import to_parquet

@@ -11,7 +11,7 @@ import pytest
 from chorale.synth.build.build import CachingBuilder, build
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.building import FOLDER, DiskCache, code_version, shared_builder, verified_from_cache

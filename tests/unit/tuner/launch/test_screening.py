@@ -6,7 +6,7 @@ from chorale.runners.api.base import Measurement, RunRequest
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.loop import RequestBuilder

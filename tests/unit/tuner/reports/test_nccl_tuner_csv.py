@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import CheckFailed
-from chorale.synth.programs.library_settings import LibrarySettings
+from chorale.synth.programs.library_call import LibrarySettings
 from chorale.tuner.reports.library_files import (
     COLLECTIVES,
     METHODS,

@@ -1,7 +1,7 @@
 """What a report says of a schedule that is begun with another."""
 
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule

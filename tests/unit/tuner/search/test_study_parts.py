@@ -16,7 +16,7 @@ from chorale.campaigns import TuningResult
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.tuner import Home
 from chorale.tuner.search.search import REPEAT_OF
 from chorale.tuner.search.study import GAINS, REASON, SENSIBLE

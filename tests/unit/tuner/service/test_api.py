@@ -11,7 +11,7 @@ import pytest
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift

@@ -11,7 +11,7 @@ from chorale.job.table.layout import FORMAT
 from chorale.job.table.model import Table
 from chorale.runners.api.base import Measurement, RunRequest, SizeMeasurement
 from chorale.synth.errors import InvalidInput
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary, Publication, PublicationFiles, Publisher
 from chorale.tuner.watch.replanning import Planner, PlanRequest

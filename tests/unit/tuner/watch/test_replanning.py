@@ -7,7 +7,7 @@ import pytest
 from chorale.job.table.layout import parse_table
 from chorale.job.table.verification import checked_table
 from chorale.synth.errors import InvalidInput
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.tuner.watch.replanning import Planner, PlanRequest, table_entry
 
 _SIZES = (1024, 1 << 20)

@@ -11,7 +11,7 @@ import pytest
 from chorale.job.settings import read_table
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from chorale.runners.api.link_reports import Link, LinkReport
-from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.watch.canary import (
     CANDIDATE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.synth.methods.alltoall.commodities import Commodities
-from chorale.synth.methods.alltoall.priced_flows import Floats
+from chorale.synth.methods.alltoall.linear_program import Commodities
+from chorale.synth.methods.alltoall.price_descent import Floats
 
 
 def assert_all_arrives(problem: Commodities, by_source: Floats) -> None:

@@ -23,8 +23,13 @@ from chorale.synth.methods.alltoall.alltoall import (
     factors_of,
     parse_method,
 )
-from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
-from chorale.synth.methods.alltoall.reduction import MergedProblem, merged_problem, reduced_problem
+from chorale.synth.methods.alltoall.linear_program import (
+    Commodities,
+    MergedProblem,
+    commodities_of,
+    merged_problem,
+    reduced_problem,
+)
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 
-from chorale.synth.methods.alltoall.commodities import commodities_of
+from chorale.synth.methods.alltoall.linear_program import commodities_of
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

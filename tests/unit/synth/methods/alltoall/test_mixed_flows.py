@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from chorale.synth.methods.alltoall import price_descent
-from chorale.synth.methods.alltoall.commodities import commodities_of
-from chorale.synth.methods.alltoall.price_descent import MixedFlows, Mixture
-from chorale.synth.methods.alltoall.priced_flows import PricedFlows
+from chorale.synth.methods.alltoall.linear_program import commodities_of
+from chorale.synth.methods.alltoall.price_descent import MixedFlows, Mixture, PricedFlows
 from chorale.synth.topology.spec import parse_topology
 from tests.properties import random_cases
 from tests.strategies import networks

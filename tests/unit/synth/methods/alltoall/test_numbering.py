@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.methods.alltoall.colour_refinement import ColourTable, count_colours
+from chorale.synth.methods.alltoall.linear_program import ColourTable, count_colours
 
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=60), st.integers(0, 60))

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall import alltoall
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
-from chorale.synth.methods.alltoall.commodities import commodities_of
-from chorale.synth.methods.alltoall.price_descent import priced_solution
-from chorale.synth.methods.alltoall.priced_flows import PricedFlows
+from chorale.synth.methods.alltoall.linear_program import commodities_of
+from chorale.synth.methods.alltoall.price_descent import PricedFlows, priced_solution
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

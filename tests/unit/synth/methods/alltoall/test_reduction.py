@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from chorale.synth.methods.alltoall.colour_refinement import column_colours, refine
-from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
-from chorale.synth.methods.alltoall.reduction import reduced_problem
+from chorale.synth.methods.alltoall.linear_program import (
+    Commodities,
+    column_colours,
+    commodities_of,
+    reduced_problem,
+    refine,
+)
 from chorale.synth.topology.spec import parse_topology
 from tests.properties import random_cases
 from tests.strategies import networks

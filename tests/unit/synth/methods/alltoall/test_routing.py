@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from chorale.synth.identity import common_denominator
 from chorale.synth.kernels import native
-from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
+from chorale.synth.methods.alltoall.balance import Router, fine_units
+from chorale.synth.methods.alltoall.linear_program import Commodities, commodities_of
 from chorale.synth.methods.alltoall.rate import PRICE_UNITS, distance_bound, integer_prices
-from chorale.synth.methods.alltoall.routing import Router, fine_units
 from chorale.synth.methods.alltoall.schedule import flow_paths_of
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather, symmetric_bfb
 from chorale.synth.methods.bfb.plan import Block, IntegralChunks, StepTimes, block_chunk_times, block_loads, network_of
 from chorale.synth.methods.catalog import synthesize
@@ -22,7 +22,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import check_bfb_steps, least_time
-from chorale.synth.verify.set_replay import set_replay_violations
+from chorale.synth.verify.replay import set_replay_violations
 from chorale.synth.verify.verify import verify
 from tests.properties import random_cases
 from tests.reference.breadth_first_programs import least_time_with_latencies

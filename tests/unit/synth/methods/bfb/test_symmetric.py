@@ -9,8 +9,8 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
-from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb, uses_symmetries
 from chorale.synth.methods.bfb.plan import certificate_of, make_plan, network_of
 from chorale.synth.methods.catalog import form_of, synthesize

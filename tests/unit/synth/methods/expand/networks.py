@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.links import Link, Links

@@ -14,8 +14,8 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.optimum import fixed_k_optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.executor.processes import ProcessExecutor
-from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology

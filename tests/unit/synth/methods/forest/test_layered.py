@@ -9,11 +9,10 @@ import pytest
 
 from chorale.synth.methods.forest import packing
 from chorale.synth.methods.forest.layered import MOST_LATE_WORK, layered_trees
-from chorale.synth.methods.forest.network import ForestNetwork, forest_network
-from chorale.synth.methods.forest.trees import Trees, tree_heights
+from chorale.synth.methods.forest.network import ForestNetwork, Trees, forest_network, tree_heights
 from chorale.synth.topology.distance import hop_distances
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.transversal import Transversal
+from chorale.synth.topology.translations import Transversal
 from tests.forest_networks import network_of, tight_network
 from tests.reference.packed_trees import depth_of, faults_of, height_of
 

@@ -13,7 +13,7 @@ from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import bound_of_ranks, lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.forest.forest import uneven_forest
 from chorale.synth.methods.method import DEFAULT_GAP, Options

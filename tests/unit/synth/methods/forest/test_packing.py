@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.network import ForestNetwork, Trees
 from chorale.synth.methods.forest.packing import ROLLBACKS, pack_trees
-from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.method import Objective
 from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
 from tests.properties import random_cases

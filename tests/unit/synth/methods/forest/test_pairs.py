@@ -13,7 +13,7 @@ from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgath
 from chorale.synth.bounds.tree_pairs import PairSplit, TreePairs, merged_arcs, tree_pairs
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize

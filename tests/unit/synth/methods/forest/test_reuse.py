@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.methods.forest.network import forest_network
 from chorale.synth.methods.forest.split.switch_removal import remove_switches

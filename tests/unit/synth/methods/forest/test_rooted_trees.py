@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import parse_collective
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.forest import rooted_trees as module
-from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.network import ForestNetwork, Trees
 from chorale.synth.methods.forest.residual_network import arc_table_of
 from chorale.synth.methods.forest.rooted_trees import rooted_trees
-from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.topology.spec import parse_topology
 from tests.forest_networks import can_be_packed, network_of, random_arcs, torus
 from tests.properties import random_cases

@@ -11,10 +11,9 @@ from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.forest import tree_schedule
-from chorale.synth.methods.forest.network import forest_network
+from chorale.synth.methods.forest.network import Trees, forest_network
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
-from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology

@@ -13,7 +13,7 @@ from chorale.synth.bounds.lower_bound import in_network_bound, reduce_scatter_al
 from chorale.synth.build.build import build_program
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import CheckFailed
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing

@@ -9,7 +9,7 @@ from chorale.synth.bounds.certificate import check_certificate, check_price_cert
 from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.in_network.pair_packing import pair_packing
 from chorale.synth.methods.in_network.paired_trees import mates_of

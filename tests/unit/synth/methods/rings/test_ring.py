@@ -9,7 +9,7 @@ from hypothesis import given
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.methods.rings.rings import hamiltonian_cycle, ring_allgather, ring_traffic

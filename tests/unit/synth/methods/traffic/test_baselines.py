@@ -7,11 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chorale.synth.methods.traffic.baselines import BASELINES, baseline_times
+from chorale.synth.methods.traffic.fabric import relays_of
 from chorale.synth.methods.traffic.matrix import TrafficMatrix, traffic_matrix, zipf_matrix
 from chorale.synth.methods.traffic.plan import traffic_schedule
-from chorale.synth.methods.traffic.planner import plan_traffic
-from chorale.synth.methods.traffic.rails import relays_of
+from chorale.synth.methods.traffic.planner import BASELINES, baseline_times, plan_traffic
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 

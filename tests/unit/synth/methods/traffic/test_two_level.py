@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from chorale.synth.kernels import native
-from chorale.synth.methods.traffic.baselines import LIBRARY, baseline_times
 from chorale.synth.methods.traffic.certificate import check_traffic_certificate
 from chorale.synth.methods.traffic.fabric import rail_fabric
 from chorale.synth.methods.traffic.matrix import ChunkCounts, exact_counts, traffic_matrix, zipf_matrix
 from chorale.synth.methods.traffic.plan import certificate_of, traffic_schedule
-from chorale.synth.methods.traffic.planner import plan_traffic
+from chorale.synth.methods.traffic.planner import LIBRARY, baseline_times, plan_traffic
 from chorale.synth.methods.traffic.two_level import plan_rails
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from chorale.synth.programs.plans.plan import ExecutionPlan, Operation, PlanBlock
-from chorale.synth.targets.mscclpp_json import MscclppJson
 from chorale.synth.targets.mscclpp_reading import parse_plan
+from chorale.synth.targets.mscclpp_text import MscclppJson
 from tests.unit.synth.lowering.programs import lowered
 
 Spot = tuple[int, int, int, Operation]

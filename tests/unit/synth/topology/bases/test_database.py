@@ -9,7 +9,7 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graphs
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.expand.expand import base_schedule

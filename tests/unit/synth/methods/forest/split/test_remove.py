@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import ForestNetwork
-from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
-from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
+from chorale.synth.methods.forest.split.splitting_off import SplitNetwork, find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.methods.forest.split.fabrics import carries, optimal_network, random_fabric
