@@ -295,6 +295,8 @@ class _Builder:
             send, recv, channel = (attributes.integer(name, least=-1) for name in ("send", "recv", "chan"))
             self._rank.blocks.append(_Block(attributes.integer("id", least=0), send, recv, channel, []))
         elif element == "gpu":
+            if self.limits is not None and len(self._ranks) == self.limits.ranks:
+                raise InvalidInput(f"a program must have at most {self.limits.ranks} gpu elements", "more", "use fewer")
             chunks = (attributes.integer(name, least=-1) for name in ("i_chunks", "o_chunks", "s_chunks"))
             inputs, outputs, scratch = (max(0, count) for count in chunks)
             self._rank = _Rank(attributes.integer("id", least=0), (inputs, outputs, scratch), [])

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -22,6 +21,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
 from chorale.tuner.config.values import is_program_file_name
+from chorale.tuner.files.yaml_text import load_yaml
 
 MAX_BYTES = 2**20
 _KIND = ["runner", "kind"]
@@ -47,26 +47,12 @@ def read_document(path: str) -> dict[str, Any]:
     content = read_file(path, _MAX_BYTES)
     if len(content) > MAX_BYTES:
         raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
-    return _mapping(content.decode(errors="replace"))
+    return parsed_document(content.decode(errors="replace"))
 
 
 def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
     """Return the campaign that `text` describes; see `load_campaign`."""
-    return campaign_with(_mapping(text), overrides)
-
-
-def parsed_document(text: str) -> dict[str, Any]:
-    """Return the unchecked content of untrusted YAML `text`. Raises InvalidInput unless it is a mapping.
-
-    Aliases are refused: with many of them, a short text expands to more than memory holds.
-    """
-    try:
-        has_alias = any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InvalidInput("a campaign file must be valid YAML", error, "repair the syntax there") from None
-    if has_alias:
-        raise InvalidInput("a campaign of the service must have no YAML aliases", "*name", "write the value out")
-    return _mapping(text)
+    return campaign_with(parsed_document(text), overrides)
 
 
 def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Campaign:
@@ -98,11 +84,9 @@ def campaign_of(document: Mapping[str, Any]) -> Campaign:
         raise _explained(error) from None
 
 
-def _mapping(text: str) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InvalidInput("a campaign file must be valid YAML", error, "repair the syntax there") from None
+def parsed_document(text: str) -> dict[str, Any]:
+    """Return the unchecked content of YAML `text`. Raises InvalidInput unless it is a mapping, without aliases."""
+    document = load_yaml(text, "a campaign file must be valid YAML")
     if not isinstance(document, dict):
         kind = type(document).__name__
         raise InvalidInput("a campaign file must be a mapping of keys to values", kind, "begin with `name: …`")
@@ -115,10 +99,7 @@ def _parsed(override: str) -> tuple[list[str], Any]:
     keys = path.strip().split(".")
     if not separator or not all(keys):
         raise InvalidInput("an override must have the form key.path=value", override, "write --set budget.trials=10")
-    try:
-        return keys, yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InvalidInput("the value of an override must be YAML", override, "quote it") from None
+    return keys, load_yaml(text, "the value of an override must be YAML", "quote it")
 
 
 def _drop_options_of_former(document: dict[str, Any], kind: Any) -> None:

@@ -4,11 +4,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from chorale.job.files import read_file
 from chorale.synth.custom_collective import MAX_CHUNKS, MAX_CONTRIBUTIONS, MAX_RANKS, CustomCollective, RequiredChunk
 from chorale.synth.errors import InvalidInput
+from chorale.tuner.files.yaml_text import load_yaml
 
 FORMAT = "chorale-collective/1"
 MAX_BYTES = 4 * 2**20
@@ -34,12 +33,7 @@ def load_collective(path: str | None) -> CustomCollective | None:
 
 def parse_collective_file(text: str) -> CustomCollective:
     """Return the collective that `text` defines."""
-    try:
-        document = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InvalidInput(
-            "a collective file must be YAML or JSON", " ".join(str(error).split()), "repair it"
-        ) from None
+    document = load_yaml(text, "a collective file must be YAML or JSON", "repair it")
     fields = _mapping(document, "a collective file", _KEYS)
     if fields.get("format") != FORMAT:
         raise InvalidInput("a collective file must name its format", fields.get("format"), f"write format: {FORMAT}")

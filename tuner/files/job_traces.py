@@ -81,7 +81,7 @@ _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
 def _unpickled(content: bytes) -> Any:
     """Return the plain values in `content`; ValueError for more than JSON may have, and for what it cannot say."""
     for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
-        is_far = "PUT" in operation.name and int(argument) > count
+        is_far = "PUT" in operation.name and int(argument or 0) > count
         if count > MAX_JSON_VALUES or is_far or operation.name in _NOT_IN_JSON:
             raise ValueError(f"operation {count}, {operation.name} {str(argument)[:20]}, takes too much")
     value = _SafeUnpickler(io.BytesIO(content)).load()

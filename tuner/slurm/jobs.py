@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from chorale.job.files import read_file
@@ -31,6 +30,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.values import CampaignSection
 from chorale.tuner.files.read_write import render_script, write_file
+from chorale.tuner.files.yaml_text import load_yaml
 
 PROFILE_VARIABLE = "CHORALE_SLURM"
 """Names the file of the profile for commands that do not."""
@@ -159,10 +159,8 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
     path = path or os.environ.get(PROFILE_VARIABLE) or None
     document: Any = {}
     if path is not None:
-        try:
-            document = yaml.safe_load(read_file(path, 2**20).decode(errors="replace")) or {}
-        except yaml.YAMLError as error:
-            raise InvalidInput("a profile of a site must be valid YAML", error, f"repair {path}") from None
+        text, rule = read_file(path, 2**20).decode(errors="replace"), "a profile of a site must be valid YAML"
+        document = load_yaml(text, rule, f"repair {path}") or {}
     if not isinstance(document, dict):
         raise InvalidInput("a profile of a site must be a mapping of keys to values", path, "write `partition: gpu`")
     document |= {name: value for name, value in changes.items() if value is not None}

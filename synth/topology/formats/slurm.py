@@ -49,7 +49,7 @@ class SlurmTree:
         if not large:
             most = max(map(len, below.values()))
             raise InvalidInput(f"a switch must have {count} nodes below", f"at most {most}", "name fewer nodes")
-        smallest = set(min(large, key=len))
+        smallest = set(sorted(large, key=len)[0])
         leaves = sorted((nodes for nodes in self.nodes.values() if smallest.issuperset(nodes)), key=len, reverse=True)
         return list(dict.fromkeys(node for nodes in leaves for node in nodes))[:count]
 

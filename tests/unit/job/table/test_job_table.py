@@ -110,6 +110,19 @@ def test_what_would_fill_the_memory_is_refused_before_it_does(tmp_path: Path) ->
         table_bytes(Table({}, 4, (entry,) * 40_000, {}))
 
 
+def test_words_of_many_ranks_are_not_the_same_bytes_again_and_again() -> None:
+    data = table_bytes(ring_table())
+    _, second, rest = data.split(b"\n", 2)
+    header, index, blobs = map(int, second.split()[:3])
+    words = [line.split() for line in rest[header : header + index].splitlines() if line.startswith(b"words")]
+    lines = [b" ".join([b"words 0", b"%d" % rank, *words[0][3:]]) for rank in range(blobs)]
+    parts = rest[:header], b"\n".join(lines) + b"\n", rest[header + index :]
+    lengths = " ".join(str(len(part)) for part in parts)
+    again = f"chorale-table/1\n{lengths} {hashlib.sha256(b''.join(parts)).hexdigest()}\n".encode() + b"".join(parts)
+    with pytest.raises(InvalidInput, match="words that overlap"):
+        parse_table(again)
+
+
 def test_a_table_without_its_program_is_refused(tmp_path: Path) -> None:
     data = with_header(lambda header: header["entries"][0].update(program="f" * 64))
     with pytest.raises(InvalidInput, match="none with the digest ffffffffffff"):

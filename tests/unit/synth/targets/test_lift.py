@@ -171,6 +171,9 @@ HOSTILE = {
     "unknown format": OURS.replace("oneccl-xml/1", "oneccl-xml/9"),
     "no gpu count": GOOD.replace(' ngpus="3"', ""),
     "huge gpu count": GOOD.replace('ngpus="3"', 'ngpus="999999999999"'),
+    "more gpus than any target takes": GOOD.replace(
+        "</algo>", '<gpu id="3" i_chunks="1" o_chunks="1" s_chunks="0"/>' * 2**17 + "</algo>"
+    ),
     "too few gpus": GOOD.replace('ngpus="3"', 'ngpus="2"'),
     "no gpus": GOOD.replace('ngpus="3"', 'ngpus="0"'),
     "duplicate gpu": GOOD.replace('<gpu id="1"', '<gpu id="0"'),

@@ -78,7 +78,7 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         (
             "runner.kind=gpu",
             "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', 'oneccl', 'mpi', "
-            "'nccl' or 'msccl'; got 'gpu'; see `chorale tune --schema`",
+            "'nccl', 'device' or 'msccl'; got 'gpu'; see `chorale tune --schema`",
         ),
         (
             "sizes=[64Q]",
@@ -87,7 +87,16 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         ),
         ("name.x=1", "an override must lead to a key of a section; got name.x=1; `name` has no keys inside"),
         ("name", "an override must have the form key.path=value; got name; write --set budget.trials=10"),
-        ("name=[", "the value of an override must be YAML; got name=[; quote it"),
+        (
+            "name=[",
+            "the value of an override must be YAML; got while parsing a flow node expected the node content, but found "
+            "'<stream end>' in \"<unicode string>\", line 1, column 2: [ ^; quote it",
+        ),
+        (
+            f"seed=0x{'f' * 4000}",
+            f"a value in YAML must have at most 3000 characters; got 0x{'f' * 38}…; write it shorter",
+        ),
+        ("sizes=[&x [1], *x]", "a text in YAML must have no aliases; got *name; write the value out"),
     ],
 )
 def test_faults_name_key_value_and_way_out(override: str, message: str) -> None:
