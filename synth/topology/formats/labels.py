@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from chorale.synth.errors import InvalidInput
+
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\n]*\x07|\r(?=\n)|\x00|^\s*```\w*[ \t]*$", re.MULTILINE)
 _TIME = re.compile(
     r"^[\[(]?(?:\d{4}-\d\d-\d\d[T _])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[\])]?"
@@ -12,6 +14,7 @@ _TIME = re.compile(
 )
 _LEAST_LINES = 3
 """Lines that begin with a label: a line in front of a table is none."""
+_MOST_LABELS = 256
 
 
 def plain_text(text: str) -> str:
@@ -35,6 +38,9 @@ def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
         lines = _TIME.sub("", text).split("\n")
         begins = [line[: match.start()] for line in lines if (match := anchor.search(line)) is not None]
     labels = [label for label in dict.fromkeys(begin.strip() for begin in begins) if label]
+    if len(labels) > _MOST_LABELS:
+        value, way_out = f"{len(labels)} labels of lines", "save what one host or rank printed"
+        raise InvalidInput(f"a log must be of at most {_MOST_LABELS} hosts or ranks", value, way_out)
     labels = [label for label in labels if _count(lines, label) >= _LEAST_LINES]
     if not labels:
         return ["\n".join(lines)]
