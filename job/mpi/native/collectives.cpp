@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "elements.hpp"
+#include "counted.hpp"
 #include "job.hpp"
 #include "uneven.hpp"
 
@@ -115,7 +116,9 @@ template <typename Count, typename Place, typename Library>
 int gather_shards(const void* in, Count in_count, MPI_Datatype in_type, void* out, const Count* counts,
                   const Place* places, MPI_Datatype type, MPI_Comm comm, Library library) {
     Group* group = group_of(comm);
-    if (group == nullptr || group->is_inter() || !are_counts(counts, group->ranks()) || !is_usable(type) ||
+    if (group != nullptr && group->is_inter())
+        return counted("allgather", comm, -1, received(counts, comm), type, GROUP, library);
+    if (group == nullptr || !are_counts(counts, group->ranks()) || !is_usable(type) ||
         (in != MPI_IN_PLACE && in_count < 0))
         return library();
     if (are_even(counts, places, group->ranks()))
@@ -128,8 +131,9 @@ template <typename Count, typename Place, typename Library>
 int exchange_shards(const void* in, const Count* in_counts, const Place* in_places, MPI_Datatype in_type, void* out,
                     const Count* counts, const Place* places, MPI_Datatype type, MPI_Comm comm, Library library) {
     Group* group = group_of(comm);
-    const bool is_right = group != nullptr && !group->is_inter() && are_counts(counts, group->ranks()) &&
-                          is_usable(type) &&
+    if (group != nullptr && group->is_inter())
+        return counted("alltoall", comm, -1, received(counts, comm), type, GROUP, library);
+    const bool is_right = group != nullptr && are_counts(counts, group->ranks()) && is_usable(type) &&
                           (in == MPI_IN_PLACE || (are_counts(in_counts, group->ranks()) && is_usable(in_type)));
     if (!is_right) return library();
     if (group->has("alltoall"))

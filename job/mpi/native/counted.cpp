@@ -5,6 +5,13 @@ using namespace chorale::job;
 
 namespace {
 
+// Those of the group that a reduction leaves shards with, unless there are two groups.
+template <typename Count>
+size_t sum_of(const Count* counts, MPI_Comm comm) {
+    const Group* group = group_of(comm);
+    return group == nullptr || group->is_inter() ? 0 : received(counts, comm);
+}
+
 size_t of_all(MPI_Count count, MPI_Comm comm) {
     const Group* group = group_of(comm);
     return group == nullptr || count < 0 ? 0 : size_t(count) * size_t(group->ranks());
@@ -73,14 +80,14 @@ extern "C" {
     }                                                                                                                  \
     int NAME(allgatherv, Allgatherv, form)(const void* in, Count in_n, MPI_Datatype in_type, void* out,                \
             const Count* n, const Place* at, MPI_Datatype type, MPI_Comm comm, MORE) {                                 \
-        return counted("allgather", comm, -1, sum_of(n, comm), type, PENDING,                                          \
+        return counted("allgather", comm, -1, received(n, comm), type, PENDING,                                        \
                        [&] { return OWN(allgatherv, Allgatherv, form)(in, in_n, in_type, out, n, at, type, comm,       \
             REST); });                                                                                                 \
     }                                                                                                                  \
     int NAME(alltoallv, Alltoallv, form)(const void* in, const Count* in_n, const Place* in_at,                        \
             MPI_Datatype in_type, void* out, const Count* n, const Place* at, MPI_Datatype type, MPI_Comm comm,        \
             MORE) {                                                                                                    \
-        return counted("alltoall", comm, -1, sum_of(n, comm), type, PENDING,                                           \
+        return counted("alltoall", comm, -1, received(n, comm), type, PENDING,                                         \
                        [&] { return OWN(alltoallv, Alltoallv, form)(in, in_n, in_at, in_type, out, n, at, type,        \
             comm, REST); });                                                                                           \
     }                                                                                                                  \

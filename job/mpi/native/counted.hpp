@@ -18,13 +18,15 @@ int counted(const char* collective, MPI_Comm comm, int root, Count count, MPI_Da
     return may_fall_back(call, reason) ? library() : refuse(call, reason);
 }
 
-// As many elements as `counts` say for all ranks of `comm`; 0 where it has two groups.
+// As many elements as `counts` say for all ranks that a rank of `comm` hears from: of the other group if it has two.
 template <typename Count>
-size_t sum_of(const Count* counts, MPI_Comm comm) {
+size_t received(const Count* counts, MPI_Comm comm) {
     const Group* group = group_of(comm);
-    if (group == nullptr || group->is_inter() || counts == nullptr) return 0;
+    if (group == nullptr || counts == nullptr) return 0;
+    int ranks = group->ranks();
+    if (group->is_inter()) PMPI_Comm_remote_size(comm, &ranks);
     size_t sum = 0;
-    for (int rank = 0; rank < group->ranks(); rank++) sum += counts[rank] > 0 ? size_t(counts[rank]) : 0;
+    for (int rank = 0; rank < ranks; rank++) sum += counts[rank] > 0 ? size_t(counts[rank]) : 0;
     return sum;
 }
 
