@@ -30,12 +30,15 @@ class Home:
     def from_environment() -> Home:
         """Return $CHORALE_HOME, or `chorale-data` in the current folder.
 
-        InvalidInput for a folder of another user, or one that others may write to.
+        InvalidInput for a folder of another user, one that others may write to, and a path that databases cannot have.
         """
         root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
         if any("\ud800" <= letter <= "\udfff" for letter in str(root)):
             way_out = "point CHORALE_HOME at a folder whose name is UTF-8"
             raise InvalidInput("the path of the data folder must be UTF-8", repr(str(root)), way_out)
+        if "?" in str(root):
+            rule = "the path of the data folder must have no `?`, after which addresses of databases have options"
+            raise InvalidInput(rule, root, "point CHORALE_HOME at another folder")
         if root.exists() and (reason := why_foreign(root)) is not None:
             rule = "the data folder must be yours alone: what is in it says what runs, and who may call"
             way_out = f"set CHORALE_HOME to a folder of yours, or take this one: chown it, and chmod go-w {root}"

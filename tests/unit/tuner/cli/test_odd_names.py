@@ -38,11 +38,12 @@ def test_a_name_that_is_no_utf8_is_refused_in_one_line(
     assert done.stderr.count("; ") >= 2
 
 
+@pytest.mark.parametrize("name", [ODD, "what?"])
 @pytest.mark.parametrize("words", [("campaign", "check", "small"), ("tune", "--follow", "small"), ("best", "--help")])
-def test_a_data_folder_that_is_no_utf8_is_refused_where_it_is_used(
-    words: tuple[str, ...], capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_data_folder_whose_name_cannot_be_used_is_refused_where_it_is_used(
+    words: tuple[str, ...], name: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / ODD))
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / name))
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     done = chorale(capsys, *words)
     if "--help" in words:
