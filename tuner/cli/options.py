@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -21,8 +21,10 @@ from chorale.synth.topology.spec import FAMILIES
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import notice
 from chorale.tuner.config.building import EXECUTORS
-from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.files.home import Home
+
+if TYPE_CHECKING:
+    from chorale.tuner.costs.pricing import Pricing
 
 FileName = TypeVar("FileName", str, Path, None)
 
@@ -197,8 +199,10 @@ class Prices:
         typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies."),
     ] = None
 
-    def pricing(self, topology: Topology | None = None) -> Pricing:
+    def pricing(self, topology: Topology | None = None) -> "Pricing":
         """Return the pricing; on a `topology` that counts links with a usual rate, which is said, if none is given."""
+        from chorale.tuner.costs.pricing import Pricing  # noqa: PLC0415 - half a second, for commands that price
+
         options = asdict(self)
         calibration = options.pop("calibration")
         if topology is not None and topology.bandwidth_unit == "link" and calibration is None and not self.link_gbps:

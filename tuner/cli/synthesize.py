@@ -7,7 +7,6 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from chorale.runners.simulated.library_model import nccl_choices
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import ALLREDUCE, parse_collective
 from chorale.synth.errors import InvalidInput
@@ -197,6 +196,7 @@ def bound(
     with stages.stage("bound"):
         report = bounds.bound_report(topology, target, k)
     if nccl_tuner is not None:
+        from chorale.runners.simulated.library_model import nccl_choices  # noqa: PLC0415 - few ask for a table
         from chorale.tuner.reports.library_files import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
 
         choices = nccl_choices(topology, [2**power for power in range(10, 35)])
