@@ -66,11 +66,10 @@ def _without_secrets(value: object) -> object:
 
 
 _VALUE_CHARACTERS, _CAUSE_CHARACTERS = 200, 1500
-_COLOURS = re.compile("\x1b\\[[0-9;]*m")
-_RAISED = re.compile(
-    r"^[ \t]*((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Timeout|NotFound)\b(?::.*)?)$", re.MULTILINE
-)
-_BACKGROUND = re.compile(r"\s*\(Background on this error at: \S+\)")
+# Compiled when an error is shown: jobs read tables, and import this, at every start.
+_COLOURS = "\x1b\\[[0-9;]*m"
+_RAISED = r"^[ \t]*((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Timeout|NotFound)\b(?::.*)?)$"
+_BACKGROUND = r"\s*\(Background on this error at: \S+\)"
 
 
 def fault_in(error: BaseException) -> str:
@@ -80,9 +79,13 @@ def fault_in(error: BaseException) -> str:
 
 def cause_in(text: str) -> str:
     """Return what `text` of another library says of the cause: of a traceback, as Ray hands on, what it ends with."""
-    text = _BACKGROUND.sub("", _COLOURS.sub("", text))
+    text = re.sub(_BACKGROUND, "", re.sub(_COLOURS, "", text))
     trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
-    raised = [match for match in _RAISED.finditer(text) if trace is not None and match.start() > trace.start()]
+    raised = [
+        match
+        for match in re.finditer(_RAISED, text, re.MULTILINE)
+        if trace is not None and match.start() > trace.start()
+    ]
     return text[raised[-1].start(1) :] if raised else text
 
 

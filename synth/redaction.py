@@ -11,18 +11,19 @@ HIDDEN = "***"
 
 _KEYS = "password|passwd|pwd|sslpassword|token|access_token|secret|api_key|apikey|access_key|secret_key"
 # scheme://user:password@host, also where the password has characters that should have been escaped
-_PASSWORD = re.compile(r"(\w[\w+.-]*://[^\s\"'<>/:@]*):(?:[^\s\"'<>@]*@)+")
+# These are compiled at their first use: jobs read tables, and import this, at every start.
+_CREDENTIALS = r"(\w[\w+.-]*://[^\s\"'<>/:@]*):(?:[^\s\"'<>@]*@)+"
 # http://token@host: a server that is asked in HTTP has no use for a user without a password
-_BARE_TOKEN = re.compile(r"(https?://)[^\s\"'<>/:@]+@", re.IGNORECASE)
-_PARAMETER = re.compile(rf"([?&;](?:{_KEYS})=)[^\s\"'<>&;#]+", re.IGNORECASE)
+_BARE_USER = r"(?i)(https?://)[^\s\"'<>/:@]+@"
+_PARAMETER = rf"(?i)([?&;](?:{_KEYS})=)[^\s\"'<>&;#]+"
 
 
 def redacted(text: str) -> str:
     """Return `text` with `***` for the passwords and tokens of all addresses in it."""
     if "://" not in text:
         return text
-    text = _PASSWORD.sub(rf"\1:{HIDDEN}@", text)
-    return _PARAMETER.sub(rf"\1{HIDDEN}", _BARE_TOKEN.sub(rf"\1{HIDDEN}@", text))
+    text = re.sub(_CREDENTIALS, rf"\1:{HIDDEN}@", text)
+    return re.sub(_PARAMETER, rf"\1{HIDDEN}", re.sub(_BARE_USER, rf"\1{HIDDEN}@", text))
 
 
 def redacted_document(document: Any) -> Any:
