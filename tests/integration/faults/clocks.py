@@ -10,7 +10,7 @@ from tests.integration.faults.hosts import ROOT
 from tests.integration.faults.launched import Launched, Setting, Strike, alone
 from tests.integration.faults.rows import Fault
 
-HOUR_S = 3600
+DAY_S = 86400
 _CLOCK = """
 import os, time
 _time, _time_ns, _file = time.time, time.time_ns, os.environ["CHORALE_TEST_CLOCK"]
@@ -43,6 +43,6 @@ def jump(seconds: int) -> Strike:
 
 
 FAULTS = {
-    "wall clock an hour ahead (injected)": Fault(jump(HOUR_S), watched_clock),
-    "wall clock an hour back (injected)": Fault(jump(-HOUR_S), watched_clock),
+    "wall clock a day ahead (injected)": Fault(jump(DAY_S), watched_clock),
+    "wall clock a day back (injected)": Fault(jump(-DAY_S), watched_clock),
 }
