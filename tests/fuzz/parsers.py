@@ -28,12 +28,15 @@ from chorale.synth.schedule.codec import METADATA_KEY, from_json_text, from_parq
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import read_unchecked
-from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.formats.files import from_bytes, machine_of
 from chorale.synth.topology.formats.json_document import to_json
+from chorale.synth.topology.formats.nccl_graph import read_graphs
+from chorale.synth.topology.formats.slurm import SlurmNodes, parse_slurm_tree
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign_file import parse_campaign
 from chorale.tuner.costs.training import parse_profile
+from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.trials.journal import Launch, launch_line, parse_lines, record_line, whole_lines
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete
@@ -212,6 +215,35 @@ PARSERS: dict[str, Parser] = {
     "record": Parser(_records, parse_record, (damage_json, damage_json, damage_bytes)),
     "runs-csv": Parser(
         _csv, lambda data: read_runs(data.decode(errors="replace")), (damage_lines, damage_words, damage_bytes)
+    ),
+    "topology-text": Parser(
+        lambda: _files("tests/data/fabric_tools", "*.txt"),
+        lambda data: machine_of(data, "file:x.txt", "H100"),
+        (damage_lines, damage_words, damage_bytes),
+    ),
+    "topology-infiniband": Parser(
+        lambda: _files("tests/data/fabric_tools", "ibnetdiscover*"),
+        lambda data: from_bytes(data, "file:x.txt"),
+        (damage_lines, damage_words, damage_bytes),
+    ),
+    "topology-slurm": Parser(
+        lambda: [
+            b"SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4,06]\nSwitchName=spine Switches=leaf[1-2]\n"
+        ],
+        lambda data: SlurmNodes(parse_slurm_tree(data)).links(),
+        (damage_lines, damage_words, damage_bytes),
+    ),
+    "nccl-graph": Parser(
+        lambda: _files("tests/data/fabric_tools", "nccl-graph.xml"),
+        read_graphs,
+        (damage_tags, damage_words, damage_bytes),
+    ),
+    "results": Parser(
+        lambda: [
+            path for name in ("*.csv", "*.json", "*.log") for path in _files("tests/data/results", f"*reduce{name}")
+        ],
+        lambda data: parse_results(data, "all_reduce"),
+        (damage_json, damage_lines, damage_words, damage_bytes),
     ),
     "launch-log": Parser(
         lambda: _files("tests/data/rccl-tests", "*.txt"),
