@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from chorale.job import current_report
 from chorale.job.table.layout import unpack
-from chorale.job.table.model import GroupEntries, JobEntry, Table
+from chorale.job.table.lookup import GroupEntries
+from chorale.job.table.model import JobEntry, Table
 from chorale.runners.engine.library import (
     TOKEN_BYTES,
     DataType,

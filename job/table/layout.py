@@ -31,7 +31,6 @@ from typing import Any
 from chorale.job.files import open_regular
 from chorale.job.table.model import FORMAT, JobEntry, Table, TableProgram
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.library_call import LibrarySettings
 
 _WAY_OUT = "write it again: chorale table write"
 
@@ -207,6 +206,8 @@ def _entry(value: dict[str, Any]) -> JobEntry:
     _require_types(value, _ENTRY_TYPES)
     group = value["group"]
     if value.get("settings") is not None:
+        from chorale.synth.programs.library_call import LibrarySettings  # noqa: PLC0415 - it imports NumPy
+
         LibrarySettings.from_json(value["settings"])
         if value["program"] is not None:
             raise TypeError("an entry has a program and settings of the library")

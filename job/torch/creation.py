@@ -14,7 +14,8 @@ from chorale.job import current_report
 from chorale.job.group import require_one_table
 from chorale.job.record import recorder_of
 from chorale.job.settings import JobSettings, job_table
-from chorale.job.table.model import GroupEntries, Table
+from chorale.job.table.lookup import GroupEntries
+from chorale.job.table.model import Table
 from chorale.job.torch.device import GroupMember, device_transport
 from chorale.job.torch.functions import extend_torch
 from chorale.job.torch.inner import InnerGroup, inner_group

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import torch
 
 from chorale.job.group import GroupEngine
-from chorale.job.table.model import Fallback, GroupEntries, JobEntry, TableProgram
+from chorale.job.table.lookup import Fallback, GroupEntries
+from chorale.job.table.model import JobEntry, TableProgram
 from chorale.runners.device.element_types import DTYPES
 from chorale.runners.device.memory import copy_shards
 from chorale.runners.device.plans import GroupPlans

@@ -1,4 +1,4 @@
-/* What a table's file says of a call, for tests that compare it with job/table/model.py. */
+/* What a table's file says of a call, for tests that compare it with job/table/lookup.py. */
 #pragma once
 
 #include <stdint.h>

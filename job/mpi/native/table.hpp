@@ -39,7 +39,7 @@ struct Table {
 Table read_table(const std::string& path);
 Table parse_table(std::string_view data);
 
-// The entry whose program runs, or why none does (the words of job/table/model.py).
+// The entry whose program runs, or why none does (the words of job/table/lookup.py).
 struct Decision {
     const Entry* entry;
     const char* reason;

@@ -15,7 +15,7 @@ from typing import Any
 
 from chorale.job.group import GroupEngine
 from chorale.job.settings import read_table
-from chorale.job.table.model import Fallback
+from chorale.job.table.lookup import Fallback
 from chorale.runners.engine.library import DataType
 from chorale.synth.errors import ChoraleError
 

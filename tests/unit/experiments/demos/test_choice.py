@@ -13,7 +13,7 @@ from chorale.experiments.demos.job import (
     size_rows,
     step_picture,
 )
-from chorale.job.table.model import Fallback, GroupEntries
+from chorale.job.table.lookup import Fallback, GroupEntries
 from chorale.synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")

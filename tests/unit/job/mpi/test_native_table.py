@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from chorale.job.mpi.preload import NATIVE
 from chorale.job.table.layout import table_bytes
-from chorale.job.table.model import ANY_DTYPE, GroupEntries, JobEntry, Table
+from chorale.job.table.lookup import GroupEntries
+from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.engine.build import NativeTarget, build_native
 from tests.properties import random_cases
 from tests.unit.job.table.test_layout import ring_table
