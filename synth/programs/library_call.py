@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chorale.synth.collective import Collective, parse_collective
 from chorale.synth.document_limits import require_small_json
 from chorale.synth.errors import InvalidInput, fault_in
-from chorale.synth.programs.program import Message
+
+if TYPE_CHECKING:  # jobs read tables without NumPy
+    from chorale.synth.programs.program import Message
 
 
 @dataclass(frozen=True, slots=True)
