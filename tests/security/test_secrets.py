@@ -206,7 +206,7 @@ def test_a_stored_address_gets_its_password_from_the_environment(monkeypatch: py
 
 def test_a_storage_that_is_not_reached_is_named_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(Unavailable) as caught:
-        open_storage(f"nodatabase://u:{CANARY}@h/d", tmp_path / "journal")
+        open_storage(f"postgresql://u:{CANARY}@{NOWHERE}/d", tmp_path / "journal")
     with pytest.raises(Unavailable, match="CHORALE_STORAGE"):
         open_storage("postgresql://u:***@h/d", tmp_path / "journal")
     assert CANARY not in "".join(traceback.format_exception(caught.value))

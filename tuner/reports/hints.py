@@ -90,7 +90,7 @@ def kind_of(word: str) -> str | None:
 
 
 _CODE = re.compile(r"(`chorale [^`]*`|run: chorale [^;]*)")
-_DESIGN = re.compile(r"`chorale synth (\w+ )?(\S+) -o schedule.parquet` makes a schedule.*")
+_DESIGN = re.compile(r"`chorale synth (\w+ )?(\S+) -o schedule.parquet` makes such a file")
 _FLAG_WITH_VALUE = re.compile(
     r"--([a-z][a-z0-9-]*)[ =]([0-9][\w.,/:%]*|[A-Z]{3,}\b|(?<=--collective )(?:all\w+|reduce\w*|broadcast))"
 )

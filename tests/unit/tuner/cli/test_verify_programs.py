@@ -46,11 +46,8 @@ def test_a_program_that_names_no_network_is_judged_alone(capsys, files):
     assert (refused.code, "leave it out" in refused.stderr) == (2, True)
 
 
-def test_a_program_says_in_which_order_it_adds_and_a_plan_nothing(capsys, files):
+def test_programs_and_plans_say_in_which_order_they_add(capsys, files):
     _, program = files
     order = chorale(capsys, "verify", program, "--json").document["order_of_additions"]
-    if program.suffix == ".json":
-        assert order is None
-        return
     assert (order["fixed"], order["same_on_all_ranks"]) == (True, True)
     assert chorale(capsys, "lift", program, "--spec", "hypercube:3", "--json").document["order_of_additions"] == order
