@@ -89,8 +89,10 @@ chorale.synth.identity.sources_id = lambda folder: "of other files"
 
 @pytest.mark.parametrize("state", [WITHOUT, STALE])
 def test_without_an_extension_of_these_sources_the_command_says_how_to_build_it(state):
-    code = f"import sys\n{state}\nfrom chorale.__main__ import main\nmain(['synth', 'ring', 'ring:4'])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    code = f"import sys\n{state}\nfrom chorale.__main__ import main\nmain()"
+    result = subprocess.run(
+        [sys.executable, "-c", code, "synth", "ring", "ring:4"], capture_output=True, text=True, check=False
+    )
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.startswith("chorale: Chorale's kernels must be built")
     assert "run `python setup.py build_ext --inplace`" in result.stderr
