@@ -1,7 +1,5 @@
 """Errors that state the rule, the offending value and the way out."""
 
-from __future__ import annotations
-
 import re
 
 from chorale.synth.redaction import redacted

@@ -1,7 +1,5 @@
 """Libraries that only some installations have, and the extra of `pip install` that brings each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.util import find_spec
 

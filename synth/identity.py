@@ -3,8 +3,6 @@
 Rationals are read from text, written as text, and guessed from the floats of a solver.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

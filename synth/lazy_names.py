@@ -1,7 +1,5 @@
 """Packages that re-export names without importing the modules that define them before first use."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any

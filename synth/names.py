@@ -1,7 +1,5 @@
 """Names that people choose from: common spellings are taken, unknown ones are refused with the nearest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from chorale.synth.errors import UnknownName

@@ -1,7 +1,5 @@
 """The order in which rows of columns of small numbers are sorted, by counting: some 10 ns a row and 16 bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

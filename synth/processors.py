@@ -1,7 +1,5 @@
 """How many processors this process may use: not those of the machine, where a container or a job has fewer."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Texts without passwords: addresses that carry credentials, as people and files may see them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit

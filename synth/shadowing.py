@@ -4,8 +4,6 @@ Python looks into the folder of a script or the working folder first, then into 
 into the working folder of who started them, too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

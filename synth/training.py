@@ -4,8 +4,6 @@ Sources: Li et al., "PyTorch Distributed: experiences on accelerating data paral
 back-propagation); Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias

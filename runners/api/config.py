@@ -1,7 +1,5 @@
 """What every runner declares: its options, the target of its programs, its capabilities and its requirements."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Element types and test data: integers that are exact in every type and reveal misplaced elements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Sources of reports about links: what whoever watches a fabric listens to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol

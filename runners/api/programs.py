@@ -1,7 +1,5 @@
 """Programs of requests in both forms: instructions, and plans of one-sided operations."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from fractions import Fraction

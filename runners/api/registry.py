@@ -1,7 +1,5 @@
 """The runners by name, and runners from options as a command line has them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Message sizes and durations as text, and sizes that can be divided into the chunks of programs."""
 
-from __future__ import annotations
-
 import logging
 import math
 import re

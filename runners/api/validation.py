@@ -1,7 +1,5 @@
 """Checks of a request before anything is started: what no runner can execute, and what exceeds the free memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from chorale.runners.api.base import FailureKind, RunRequest, library_result

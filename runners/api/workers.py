@@ -1,7 +1,5 @@
 """The interface of the workers of a campaign."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass

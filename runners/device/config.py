@@ -1,7 +1,5 @@
 """The device runner as it is declared."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal

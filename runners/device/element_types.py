@@ -1,7 +1,5 @@
 """Types of elements as torch and as the engine call them."""
 
-from __future__ import annotations
-
 import torch
 
 from chorale.runners.engine.library import DataType

@@ -4,8 +4,6 @@ Nothing here needs a toolkit: NVRTC comes with torch for CUDA, or in the wheel n
 GPU, too.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 from collections.abc import Iterator

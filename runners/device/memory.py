@@ -1,7 +1,5 @@
 """Where plans run as kernels: GPUs with symmetric memory of torch, and processors that stand in for them in tests."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

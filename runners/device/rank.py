@@ -1,7 +1,5 @@
 """The process of one rank of the device runner: plans as kernels, and the library's collectives, on torch's tensors."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """DeviceRunner: plans as kernels on the GPUs of this machine, the library's collectives beside them, timed in turns."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence

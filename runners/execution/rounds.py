@@ -3,8 +3,6 @@
 A run that cannot go on raises `RunStopped`, which becomes the RunFailure of the request.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import selectors

@@ -1,7 +1,5 @@
 """Ranks that are started one by one, or by a launcher, and connect to the runner: both ends of their meeting."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import select

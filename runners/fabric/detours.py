@@ -1,7 +1,5 @@
 """Changes on an emulated fabric that is up: links that are cut, mended or slowed, and routes around dead ones."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction

@@ -7,8 +7,6 @@ waits for a line, and writes JSON: for each exchange start and end of its stream
 from before the first byte is handed over until the last has come out, and the processor time of it all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -5,8 +5,6 @@ reads a line of JSON with the links, and writes one line per look: `[rate, bytes
 link that is down and null for one without a limit. It ends when its input ends.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Enter Linux namespaces: those of a fabric, with one network namespace per node."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Sequence

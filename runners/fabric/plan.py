@@ -1,7 +1,5 @@
 """Plans a fabric for a topology: namespaces, cables between them and routes. Nothing here touches the kernel."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The self-test of a fabric: all links busy must together reach their rate; else it is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Gloo's own collectives through torch, on the data of a rank. Imported only when they are requested."""
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 

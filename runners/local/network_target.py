@@ -1,7 +1,5 @@
 """Sources of the local runner's emulated network, for runs and for wheels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget

@@ -5,8 +5,6 @@ its control socket, reports every child that dies, and kills and reaps all of th
 ended the runner.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

@@ -3,8 +3,6 @@
 A probe finds the link rate that this machine can carry: a short run in lock step over as many links as the network has.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -3,8 +3,6 @@
 Also: which processes read one and the same clock, so that no offset has to be measured.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

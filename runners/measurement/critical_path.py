@@ -1,7 +1,5 @@
 """Find where the time of an execution went: the chain of instructions that determined the end of the last rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Decides how often to measure: in races, until a comparison is precise, or a fixed number of times; on any runner."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from contextlib import closing

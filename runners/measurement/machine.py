@@ -1,7 +1,5 @@
 """This machine: facts that measurements depend on (never its name), locks between processes, and a cache of probes."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging

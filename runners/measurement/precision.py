@@ -1,7 +1,5 @@
 """Required precision of a measurement, its budget, and distribution-free confidence intervals for medians."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

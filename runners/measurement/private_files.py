@@ -1,7 +1,5 @@
 """Files and folders that decide what runs or who may call: of this user, writable by nobody else, written whole."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import secrets

@@ -1,7 +1,5 @@
 """Record the profile of a PyTorch model. Only this file imports PyTorch for that."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The mpi runner as it is declared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 

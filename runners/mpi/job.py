@@ -1,7 +1,5 @@
 """The MPI job as the runner sees it, and its ranks: a launcher that is started, fed with commands and ended."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors

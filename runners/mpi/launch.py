@@ -1,7 +1,5 @@
 """How to start the ranks of an MPI job: on hosts, in a scheduler's allocation, or in a fabric."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 Rank 0 relays the runner's commands to all ranks and their replies back; clocks of other hosts are aligned.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import queue

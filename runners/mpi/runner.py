@@ -1,7 +1,5 @@
 """MpiRunner: programs in the processes of an MPI job over MPI messages, next to MPI's own collectives."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

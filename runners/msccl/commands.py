@@ -1,7 +1,5 @@
 """Sizes, command lines and environment variables of the test programs that a job launches on GPUs."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

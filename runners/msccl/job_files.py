@@ -1,7 +1,5 @@
 """The files of a job: everything that a GPU cluster needs to run a program, with a README, in one folder."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Parse the output of a launch: times, reasons for failure, and whether the runtime executed the program."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """MscclRunner: programs on GPUs, executed by MSCCL, its executor or RCCL, and timed by nccl-tests."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

@@ -1,7 +1,5 @@
 """NCCL's C interface (RCCL has the same) through ctypes: communicators with their own settings, and their calls."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

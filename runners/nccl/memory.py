@@ -4,8 +4,6 @@ On a GPU, functions of CUDA's or HIP's runtime do this (they are alike), and tor
 CPU memory serves libraries that stand in for NCCL without a GPU.
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ by an environment variable, which the library reads once per process. `docs/refe
 tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

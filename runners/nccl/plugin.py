@@ -1,7 +1,5 @@
 """The tuner plug-in of NCCL and RCCL, in C++: rows of a file decide, and what they decided is counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget, build_native

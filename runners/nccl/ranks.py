@@ -1,7 +1,5 @@
 """The processes of all ranks over NCCL: where they run, how they are started and loaded, how logs are read."""
 
-from __future__ import annotations
-
 import shlex
 import socket
 import sys

@@ -1,7 +1,5 @@
 """NcclRunner: settings of NCCL or RCCL, verified by its log, and programs, timed alternately."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

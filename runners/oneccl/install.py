@@ -4,8 +4,6 @@
 for the given ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The process of one rank over oneCCL, whose point-to-point calls carry the engine's messages."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """The processes of all ranks over oneCCL: where they run, how they are started, controlled and ended."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ oneCCL reads once, at its start, which algorithm serves which range of sizes. So
 slightly different sizes, a few elements apart, each in its own range.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator, Mapping

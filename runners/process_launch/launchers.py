@@ -1,7 +1,5 @@
 """Command lines that start a process for each GPU: mpirun, mpiexec and srun."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol

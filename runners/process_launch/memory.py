@@ -1,7 +1,5 @@
 """Measure the memory that a process uses, and act if it uses too much."""
 
-from __future__ import annotations
-
 import resource
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Find the TCP ports on which processes listen, and who can reach them."""
 
-from __future__ import annotations
-
 import ipaddress
 from contextlib import suppress
 from dataclasses import dataclass

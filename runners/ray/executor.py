@@ -1,7 +1,5 @@
 """The Executor on Ray tasks: the same map, on the cores of a whole cluster."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Sequence
 from itertools import islice

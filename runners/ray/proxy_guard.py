@@ -4,8 +4,6 @@ Ray calls what RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names, `chorale.runners
 It must be in the environment of the processes that start the cluster.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An ASGI application in a cluster: in an actor that listens itself, until somebody stops it, or on Ray Serve."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import socket

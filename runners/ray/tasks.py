@@ -1,7 +1,5 @@
 """Single long computations on a Ray cluster: start them, follow their progress, cancel them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check whether a Ray cluster requires a token. Joining one that does not lets anybody run code there and here."""
 
-from __future__ import annotations
-
 import os
 
 from chorale.synth.errors import InvalidInput, Unavailable

@@ -1,7 +1,5 @@
 """Waits until a Ray cluster that is starting has all of its nodes: `python -m chorale.runners.ray.wait_for_nodes`."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Any

@@ -3,8 +3,6 @@
 Ray itself takes minutes to notice that it does not, and then ends the process that uses it.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

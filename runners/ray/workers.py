@@ -1,7 +1,5 @@
 """The workers of a campaign on Ray: tasks build, actors measure."""
 
-from __future__ import annotations
-
 import logging
 import math
 import pickle

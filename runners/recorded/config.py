@@ -1,7 +1,5 @@
 """The recorded runner as it is declared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, ClassVar
 

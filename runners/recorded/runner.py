@@ -1,7 +1,5 @@
 """RecordedRunner: answers with what was measured once, elsewhere, for developing ways of tuning without the machine."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

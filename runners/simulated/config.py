@@ -1,7 +1,5 @@
 """The simulated runner as it is declared."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self, TypeAlias

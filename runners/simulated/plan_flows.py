@@ -1,7 +1,5 @@
 """Turns a plan of one-sided operations into messages with dependencies, for the flow-level simulation."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Turns a program into messages with dependencies, for the flow-level simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """SimulatedRunner: flow-level simulation of programs, with the symbolic check of what they compute."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A worker process of a campaign: it builds candidates and measures them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """The workers of a campaign on one machine: processes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, wait

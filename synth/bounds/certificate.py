@@ -14,8 +14,6 @@ rate x pay at most what links, and adders with a limit (a price for each sum), c
 x <= sum(price * bandwidth) / (cheapest pair).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A digraph for flows: every arc is stored next to its reverse, so that flow can be pushed back."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Synthesize, verify, lower, check: the four stages, one at a time, together, and with caches of earlier builds."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

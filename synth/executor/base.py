@@ -1,7 +1,5 @@
 """The interface Executor: map a function over picklable tasks, results in order; and the one that works here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """Worker processes, each behind a thread of a `ThreadPoolExecutor`, and the Executor that maps over them."""
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

@@ -5,8 +5,6 @@ database; what the finder returns is scored again. A search uses all bases or th
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", tables 8 and 9.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ search needs thousands, are scored from their arithmetic without being built. Sc
 an executor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

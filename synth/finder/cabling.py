@@ -4,8 +4,6 @@ Keeping the most cables is a quadratic assignment problem. SciPy's two heuristic
 find good places from several starts; what they keep is counted exactly, but more might be kept.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Candidates of the finder: lower bounds for a size and degree, costs, the Pareto frontier, and allreduce times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -3,8 +3,6 @@
 The groups are semidirect products of cyclic groups. The log holds the seeds that are done and the specs they gave.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

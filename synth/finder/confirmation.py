@@ -5,8 +5,6 @@ also rank by that rate, alone or beside the costs of an allreduce. The schedule
 of the final candidates is made, verified, and compared with the claimed cost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -5,8 +5,6 @@ so with many sizes such sizes are one task, in which smaller ones come first (a 
 little.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

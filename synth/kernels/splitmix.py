@@ -1,7 +1,5 @@
 """Scrambled 64-bit numbers, alike on every machine: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

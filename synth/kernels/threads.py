@@ -1,7 +1,5 @@
 """Kernels release the interpreter lock: independent calls of them run on all cores of the process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

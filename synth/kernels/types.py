@@ -1,7 +1,5 @@
 """Types of arrays of several axes, for annotations: `Matrix[np.int64]`."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From messages to fragments: the part that one instruction at either end moves, and where it lies there."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ fused: they receive and send at once where a rank forwards exactly the chunks th
 program that would wait for each other for ever, whatever the data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from enum import IntEnum
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Lowering: from a verified schedule to a program for a target."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Options of lowering."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Where the chunks of every rank lie in its buffers while a program runs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

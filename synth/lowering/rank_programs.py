@@ -1,7 +1,5 @@
 """From the instructions of a rank to its thread blocks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass

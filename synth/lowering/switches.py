@@ -10,8 +10,6 @@ or a SmartNIC works that really is one. A process stores what it gets; what a sw
 separate steps here.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from itertools import groupby
 

@@ -7,8 +7,6 @@ Sources: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bo
 anomalies", 1969.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

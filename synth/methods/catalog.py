@@ -1,7 +1,5 @@
 """From a method's name to a verified schedule of any collective it can do."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace

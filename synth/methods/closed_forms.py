@@ -5,8 +5,6 @@ Double binary tree: half of the data on each of two trees, in which no rank is a
 Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from functools import partial

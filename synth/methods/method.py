@@ -1,7 +1,5 @@
 """What a method of synthesis declares about itself, and the options that a caller may set."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from fractions import Fraction

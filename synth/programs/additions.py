@@ -9,8 +9,6 @@ on first. A runtime may cut chunks into pieces and let a reduction follow anothe
 sequence stays. What the size changes is only which elements are in which chunk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce

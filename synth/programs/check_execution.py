@@ -1,7 +1,5 @@
 """Executes a program on sets of contributions, under several message sizes and orders, and says what goes wrong."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Rules of a program that are checked without executing it: buffers, peers, operands, waits, connections."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

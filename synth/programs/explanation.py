@@ -1,7 +1,5 @@
 """Says what is behind a wrong result: which part is missing or doubled, where it was last, and what moved it there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

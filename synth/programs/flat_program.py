@@ -18,8 +18,6 @@ The clock per block and the last accesses per cell follow C. Flanagan, S. Freund
 is before a later one of the same cell need not be kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple

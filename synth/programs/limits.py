@@ -6,8 +6,6 @@ travel in more messages, and a program that is right for small ones may hang. So
 message in microsoft/msccl and Azure/msccl-executor-nccl.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

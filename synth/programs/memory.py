@@ -1,7 +1,5 @@
 """How the buffers of a rank lie in memory: sizes in chunks, and which cells input and output share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

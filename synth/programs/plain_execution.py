@@ -1,7 +1,5 @@
 """Executes a program on any kind of value, in plain Python, for questions that sets of contributions cannot answer."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque

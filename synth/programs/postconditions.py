@@ -1,7 +1,5 @@
 """What a collective means, chunk by chunk: contents before and after, as sets of contributions, compared at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache

@@ -10,8 +10,6 @@ message whose memory is not free yet when it could be sent is received into spar
 alone. There are as many rounds as messages on the longest chain of dependences; none is empty.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass

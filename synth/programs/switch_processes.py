@@ -3,8 +3,6 @@
 A switch has no data of its own and needs no result, so that what all processes do is a custom collective.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Schedules of vertex-transitive networks: the rows of one rank, and symmetries that take them to every rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import lcm

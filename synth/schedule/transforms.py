@@ -4,8 +4,6 @@ Reversal turns gathering into reducing, concatenation of both makes an allreduce
 hand a piece on while the next one arrives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from math import lcm

@@ -1,7 +1,5 @@
 """Predicted time of a traffic pattern on a network, by the congestion model or the flow-level simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast, get_args
 

@@ -1,7 +1,5 @@
 """The Target interface: writes programs as text of one format and reads them back."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lifting: a program is read back from the text of any target and checked against target, collective and network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rules of text of MSCCL's scanner beyond XML."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

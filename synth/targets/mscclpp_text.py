@@ -5,8 +5,6 @@ The format has no version; the loaders of 0.8.0 to 0.10 are its definition, and 
 them. Reading takes all operations. Keys that the loader ignores (`root`, `origin`) are ours.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from hashlib import sha256

@@ -3,8 +3,6 @@
 Also what a program uses: channels, thread blocks, steps, scratch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from chorale.synth.collective import Collective, CollectiveName

@@ -1,7 +1,5 @@
 """The XML targets: the MSCCL runtime, its successor for NCCL, and ours, which the interpreters on CPUs run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

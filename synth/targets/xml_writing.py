@@ -4,8 +4,6 @@ bytes.
 In one form a step carries all its waits, in the other one at most: further ones stand on `nop` steps before it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise

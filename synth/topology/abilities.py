@@ -1,7 +1,5 @@
 """What a switch can do beyond passing data on: send copies of it to several neighbours, add up what several send."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

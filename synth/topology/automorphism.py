@@ -1,7 +1,5 @@
 """Renamings of nodes that carry links onto links, symmetries of a topology among them, their orbits; components."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

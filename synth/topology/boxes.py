@@ -1,7 +1,5 @@
 """Which ranks are in one box: machines whose GPUs see each other's memory, joined by a network."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Rules that every topology must satisfy, and topologies from nodes and links by name."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Expansions of networks: two-way network, degree expansion, line graph, Cartesian product."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Also the single failures of a topology: every node or link that may be lost, one of each symmetry class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction

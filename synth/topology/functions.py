@@ -1,7 +1,5 @@
 """Functions of topology specs: how arguments are read, and how large the result will be."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

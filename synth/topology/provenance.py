@@ -1,7 +1,5 @@
 """Where the rates of a network come from that was read from a machine: from the file, published, or guessed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """How a family or function of topologies is declared, and a plan whose size is known before it is built."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Networks in which other nodes count as compute nodes: switches promoted, boxes contracted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

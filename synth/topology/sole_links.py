@@ -1,7 +1,5 @@
 """Where all shortest paths begin with the same link: what goes that way loads it, whatever routes are chosen."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -3,8 +3,6 @@
 Also all families and functions of specs by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache

@@ -3,8 +3,6 @@
 Independent of the synthesizer: hop counts and sets are computed here, in plain Python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -19,8 +19,6 @@ every link of an orbit to any other equally often, |group| / |orbit| times, so t
 the orbit times that number: exact, for every link.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 

@@ -5,8 +5,6 @@ carries in the step over that link's bandwidth (full paper, appendix E.3; a rout
 sum over steps is at most `Cost.latency_s` plus the vector times `Cost.time_per_byte`, and often less.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

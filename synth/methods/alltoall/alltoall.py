@@ -5,8 +5,6 @@ line with the target, N2 times as much as to one node, then along the second. At
 one dimension only; all pairs pay for it what they pay in that factor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -7,8 +7,6 @@ how many chunks per shard an all-to-all schedule has, and which flows it rounds 
 Integral flows that deliver every unit, made from approximate ones, are lower bounds on the rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

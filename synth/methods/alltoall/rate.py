@@ -5,8 +5,6 @@ capacity in total, so rate <= sum of price * capacity / sum of distances, for an
 duals of the capacities.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """All-to-all schedules: flows added up by source become paths from source to target, in whole chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

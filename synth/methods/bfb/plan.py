@@ -6,8 +6,6 @@ the same bytes anywhere. One pass over the hop counts of a node yields the probl
 step as well would repeat that pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

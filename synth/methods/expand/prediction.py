@@ -5,8 +5,6 @@ appendix A.6. Theorems 11 and 12 are exact; theorem 7 is only a bound, because n
 began. `predict_line` counts exactly, `bound_line` gives the bound.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest

@@ -4,8 +4,6 @@ Every root owns a part of the vector, as large as its rate; the vector is reduce
 every link and spread from there over the other (ForestColl, appendix E).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -9,8 +9,6 @@ must get into it. Trees as fast as the narrowest cut are packed as for equal sha
 root to root.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -8,8 +8,6 @@ Symmetries that take node 0 to every node carry the choice of node 0 to all othe
 Over which in-arc a node takes each tree, so that every tree stays as low as hops allow where that fits.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Packed trees as arrays, thousands over thousands of nodes, and the key by which optimal packings are compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

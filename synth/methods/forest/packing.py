@@ -8,8 +8,6 @@ that are kept leave enough for all that are to come, so that packing always ends
 seeds.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, Ranks

@@ -3,8 +3,6 @@
 Its oracle tells whether that is enough for the trees that are still to come.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -14,8 +14,6 @@ bit j in tree j. No d trees are lower: each has one arc of the root, and opposit
 Hypercubes are recognized whatever their nodes are called.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 Arcs of the network without switches become paths of physical links, each link within its own number of trees.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import gcd
 

@@ -1,7 +1,5 @@
 """Warm start: trees of an older schedule, reused as far as they fit a fabric that has changed."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -11,8 +11,6 @@ are at distance 1, 2, 4, …, and each step of the halving moves half as many bl
 Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

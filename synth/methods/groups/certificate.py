@@ -14,8 +14,6 @@ Between members of a group data travel along paths, which cost at least the pric
 In time T links earn at most T * price * bandwidth, so T >= all that is paid / sum of price * bandwidth. Whole numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Groups of ranks that run collectives at the same time over one fabric."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@ at once, prices on all of them prove that nothing is faster.
 Ways to move what groups have, shares of them, and what these load in whole chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The method `in-network`: the best of trees over switches that add and multicast, and of those of ranks alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -5,8 +5,6 @@ Trees that carry sums up and results down over the same links, with switches as 
 On links that are as wide one way as the other, some best pairs of trees are of this kind, whatever rank is the root.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction

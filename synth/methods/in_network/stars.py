@@ -4,8 +4,6 @@ A box is made of ranks that wide links join with switches that add and multicast
 switches, linked with every rank of the box. Between boxes trees are packed as between ranks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Independent checker of the certificate of given traffic; it shares no code with the search for one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any

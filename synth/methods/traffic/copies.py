@@ -4,8 +4,6 @@ On boxes with rails a token crosses to another box once and is copied there; NIC
 `chorale.synth.methods.traffic.two_level`. On other networks tokens follow trees of shortest paths, and ranks copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction

@@ -7,8 +7,6 @@ that of the receiver, so that data arrives at the receiver's own NIC. Two-level 
 in two phases, one inside boxes and one between ranks of equal index.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -6,8 +6,6 @@ baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts w
 falling order, each to the rank with the fewest tokens so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction

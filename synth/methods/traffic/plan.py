@@ -1,7 +1,5 @@
 """What every plan of given traffic has: a time, a bound with its proof, and paths, which make a schedule."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Equal prices on the links into a set of nodes make the bound of that cut.
 Also how long given traffic takes without a plan for it: as libraries send it, in rounds, or as if sizes were equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Tokens of mixtures of experts: which experts each goes to, and so which ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Rules of a plan that are checked without executing it: buffers, channels and their ends, operands, signal counts."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

@@ -7,8 +7,6 @@ relaxed signal, or a packet, tells no more than that. Where nothing does, clocks
 its threads know; a single thread also knows, until the next `nop`, what it waited for.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from typing import Any

@@ -11,8 +11,6 @@ every later write at the sender has to happen after the receive. Source: L. Lamp
 Events" (CACM 1978), with one clock per thread block.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A call is run on parts of chunks, turn by turn: what moved what where, whatever is wrong with it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Writes instructions of a program as operations of thread blocks: plain data with signals, or packets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The memory of all ranks during calls of a plan, with what orders the accesses to each piece of a chunk."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field

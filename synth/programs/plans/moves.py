@@ -4,8 +4,6 @@ A chunk is cut into as many pieces as the parts need that groups of blocks and p
 have one part, or two: more change nothing of what is ordered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import gcd, lcm

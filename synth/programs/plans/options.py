@@ -1,7 +1,5 @@
 """How a plan moves what a program sends: choices of the lowering, and what it knows of the machines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput

@@ -3,8 +3,6 @@
 All that touches a chunk is held to an order by the clocks of `chorale.synth.programs.plans.clocks`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

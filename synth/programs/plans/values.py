@@ -1,7 +1,5 @@
 """One call of a plan on values of any kind, for questions that sets of contributions cannot answer."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar

@@ -9,8 +9,6 @@ alike. Where not all groups could run at once, blocks that carry most get groups
 with each member by itself.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

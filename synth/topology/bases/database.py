@@ -3,8 +3,6 @@
 The only file in `synth` that reads files: data of the package itself, as constant as its code.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """The family of stored networks: entries of the base database."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.synth.topology.bases.database import BaseEntry, base_entry

@@ -1,7 +1,5 @@
 """Helpers that build families: nodes named by rank with unit links; switched fabrics with bandwidths in GB/s."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 

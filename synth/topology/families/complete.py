@@ -1,7 +1,5 @@
 """Complete and complete bipartite graphs, their products (Hamming graphs, HyperX), and HammingMesh."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

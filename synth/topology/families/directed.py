@@ -1,7 +1,5 @@
 """Directed families: words (Kautz, generalized Kautz, de Bruijn), Cayley digraphs and the directed circulant."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

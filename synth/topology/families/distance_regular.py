@@ -1,7 +1,5 @@
 """The fifteen distance-regular graphs of degree 4 that are bases of direct-connect networks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations

@@ -3,8 +3,6 @@
 Also AMD's boxes, whose GPUs are linked directly with each other (MI250, MI300X, MI355X).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Rings, tori, meshes and hypercubes, plain, twisted and circulant; baselines made of rings and of binary trees."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks of compute nodes behind switches: one switch, fat tree, dragonfly."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations
 

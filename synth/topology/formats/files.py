@@ -1,7 +1,5 @@
 """Topology files of all formats, recognised by their content."""
 
-from __future__ import annotations
-
 import re
 from xml.etree.ElementTree import Element
 

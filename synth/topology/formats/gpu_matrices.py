@@ -5,8 +5,6 @@ the model of the GPUs, which the same text or an option names. Matrices may stan
 report.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ it where it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBa
 devices and the names of GPUs tell of them, which is a guess.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction

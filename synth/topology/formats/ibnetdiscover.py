@@ -3,8 +3,6 @@
 A port's line ends with its width and speed, such as 4xHDR; rates are those of data, after the line code.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

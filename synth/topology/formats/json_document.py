@@ -1,7 +1,5 @@
 """Topologies from and to JSON in the format chorale-topology/1."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What logs put before the lines of a program: times, ranks, hosts, marks of quotations; and colours among them."""
 
-from __future__ import annotations
-
 import re
 
 from chorale.synth.errors import InvalidInput

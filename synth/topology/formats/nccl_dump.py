@@ -3,8 +3,6 @@
 A dump names links and their counts; `rates` says what they carry.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fractions import Fraction

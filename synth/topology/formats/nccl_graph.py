@@ -4,8 +4,6 @@ A channel lists the NIC where it enters, the GPUs of one box in order, and the N
 NCCL_GRAPH_FILE, NCCL takes the graphs in the file and searches for those that are missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element, SubElement, indent, tostring

@@ -3,8 +3,6 @@
 Also the GPUs of a Slurm cluster: nodes as the dump of one describes them, joined by the cluster's switches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

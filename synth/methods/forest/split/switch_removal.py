@@ -6,8 +6,6 @@ proposal, and after a few failures the longest feasible prefix is kept. By theor
 all switches have as much in as out, so this ends with a network that packs as many trees. Degree-two switches go first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

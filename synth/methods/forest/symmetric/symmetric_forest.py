@@ -13,8 +13,6 @@ Where the data of the ranks of one block enter the other blocks: one rank of eac
 A block is a box of GPUs, a group of routers or a single rank; translations take any block to any other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product

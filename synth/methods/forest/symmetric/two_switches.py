@@ -5,8 +5,6 @@ ranks. As translations take any rank to any other, the loads of all links of a k
 messages through either switch count.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
