@@ -1,7 +1,5 @@
 """The verified cost of the BFB allgather of a spec, for tests of what families promise."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from chorale.synth.collective import ALLGATHER

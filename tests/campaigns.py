@@ -1,7 +1,5 @@
 """Campaigns and trials for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from chorale.tuner.config.campaign import Campaign

@@ -5,8 +5,6 @@ before it names is run by `make test` all the same: the longest line that fits a
 `make test` until somebody leaves it to the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Experiments on a few cases only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Run the `chorale` command in this process and look at what a script would see."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

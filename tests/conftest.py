@@ -1,7 +1,5 @@
 """What all tests share: Hypothesis settings, one Ray cluster, a ready MLflow database."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """Small programs for collectives that no library has, and the files that define these."""
 
-from __future__ import annotations
-
 import json
 
 SCAN = """

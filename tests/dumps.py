@@ -1,7 +1,5 @@
 """Topology dumps as NCCL and RCCL write them, made for tests."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Stand-ins for tests: a runner that measures by formula, and workers without a cluster."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence

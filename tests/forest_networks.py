@@ -1,7 +1,5 @@
 """Networks to pack trees into: random ones whose cuts are as tight as they can be, and large regular ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from random import Random

@@ -1,7 +1,5 @@
 """An allreduce as somebody writes it by hand for MSCCL: every rank adds its chunk of all others, and sends the sum."""
 
-from __future__ import annotations
-
 
 def direct_allreduce(ranks: int, max_bytes: int = 2**30) -> str:
     """Return the program: a block for each peer, which exchanges chunks to add, and then sums."""

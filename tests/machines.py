@@ -4,8 +4,6 @@
 whose file is not in FOLDER (by default tests/data/machines) are left out. Rates are algbw in GB/s.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

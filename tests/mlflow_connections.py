@@ -1,7 +1,5 @@
 """The connections that MLflow keeps to a database in a file."""
 
-from __future__ import annotations
-
 
 def forget_connections(uri: str) -> None:
     """Let MLflow open the database again, as in a new process: else it goes on with a file that was replaced."""

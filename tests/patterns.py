@@ -1,7 +1,5 @@
 """What every pattern promises: a schedule that verifies, and traffic that is its sum."""
 
-from __future__ import annotations
-
 from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.verify.verified import VerifiedSchedule

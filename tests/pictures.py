@@ -1,7 +1,5 @@
 """Launches that draw no pictures, which takes longest; what the pictures show is tested by itself."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """How many random cases a property is tried on: few in `make test`, its own number in `make test-all`."""
 
-from __future__ import annotations
-
 import os
 
 from hypothesis import settings

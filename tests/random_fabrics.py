@@ -1,7 +1,5 @@
 """Small random fabrics by seed: ranks and switches, links both ways or in directed cycles."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 

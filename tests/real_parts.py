@@ -1,7 +1,5 @@
 """Which real parts the tests ran, such as jobs of MPI or a browser: `make test` says it at its end."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """All shapes of grids of a given number of nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

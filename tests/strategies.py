@@ -1,7 +1,5 @@
 """Hypothesis strategies that several test files use."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 

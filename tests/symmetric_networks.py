@@ -1,7 +1,5 @@
 """Small vertex-transitive networks, with equal and unequal links."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

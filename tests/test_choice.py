@@ -1,7 +1,5 @@
 """The list of what `make test` leaves out names tests that exist, and the longest line decides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

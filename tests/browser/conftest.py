@@ -1,7 +1,5 @@
 """A real service and a real browser: headless Chromium, driven by Playwright."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

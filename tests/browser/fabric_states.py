@@ -1,7 +1,5 @@
 """What a watch writes about a cube of eight ranks, healthy and with a cable that was cut."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from chorale.synth.topology.spec import parse_topology

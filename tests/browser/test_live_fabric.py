@@ -1,7 +1,5 @@
 """The page beside a real watch of a real emulated fabric: what links carry, a cable that is cut, a hold."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """MLflow's own pages in a real browser, over a finished campaign: what people find there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

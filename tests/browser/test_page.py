@@ -1,7 +1,5 @@
 """The page as people use it: design, bound, find, compare, campaigns, fabrics; errors, keyboard, narrow, dark, axe."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Programs written by hand, right ones and wrong ones, for tests of whatever executes programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@
 `WORKER_CHECKS` are for executors whose tasks run in other processes.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

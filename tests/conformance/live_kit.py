@@ -3,8 +3,6 @@
 Parametrise a test over `CHECKS` and call `check(factory)`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

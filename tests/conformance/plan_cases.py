@@ -3,8 +3,6 @@
 Plans are JSON for two ranks, as the executor reads them, written by hand here.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

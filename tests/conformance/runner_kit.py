@@ -5,8 +5,6 @@ opens. Where ranks stay between requests and take long to start, `Lent` lets all
 share one runner: then each also shows that those before it left nothing behind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What every Target must do: a test class to inherit from, with a fixture `target`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands of the documentation: where they stand, what must be there before them, what they must print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

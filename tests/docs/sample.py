@@ -3,8 +3,6 @@
 python -m tests.docs.sample --count 60 --seed 1
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

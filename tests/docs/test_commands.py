@@ -1,7 +1,5 @@
 """The README is short and true, and the Python of docs/guide/python.md runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Modules, names and files of the repository that the written pages mention are there."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Iterator

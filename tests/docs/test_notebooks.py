@@ -1,7 +1,5 @@
 """The notebooks of the documentation run, and what they show is what their cells say today."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """Every `chorale` command of every page of the site does what the page says, in order and in an empty folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The site builds strictly: no dead link or anchor, no page without a place, nothing loaded from other hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

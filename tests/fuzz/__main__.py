@@ -5,8 +5,6 @@ start. A parser must take a case or refuse it with an error of Chorale's; anythi
 number: `--parser NAME --first NUMBER --count 1` repeats it, `--show` prints its bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Running damaged inputs in this process, within limits of time and memory."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

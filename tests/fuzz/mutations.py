@@ -1,7 +1,5 @@
 """Damage to inputs that keeps most of their structure, so that parsers are met behind their first check."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

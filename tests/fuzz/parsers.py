@@ -1,7 +1,5 @@
 """Every parser of files, with samples of what it reads and the damage that suits them."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Damaged files for every parser: each is taken or refused, in bounded time and memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz.__main__ import run_parser

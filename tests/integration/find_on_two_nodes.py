@@ -3,8 +3,6 @@
 Prints one JSON document; see `two_nodes`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -5,8 +5,6 @@ what they measure. Prints requests a second, the times at the 50th and 99th perc
 service and of the clients for a request. Exit 1 for any answer but 200.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -4,8 +4,6 @@ Each launch runs in a fork of this process, so that the libraries are imported o
 what was there after the kill, and what the resumed launch made of it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What Optuna and MLflow hold of a launch, read from their files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import optuna

@@ -6,8 +6,6 @@ folder of the launch stays locked, as on a file server that has not missed its c
 own, see `two_nodes`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -3,8 +3,6 @@
 Two busy loops run beside the service. Prints how the jobs ended; exit 1 if one of them has failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

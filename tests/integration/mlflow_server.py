@@ -1,7 +1,5 @@
 """A real MLflow server in a process of its own, for tests that stop it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -4,8 +4,6 @@ Each client asks in turn for health, its jobs, a known result, a synthesis that 
 JSON document: requests, answers by status, p50 and p99 by kind. Exit 1 for any answer but 200, 202 and 429.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

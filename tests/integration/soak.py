@@ -5,8 +5,6 @@ what was measured, saved, tracked and chosen compares with a run without faults.
 search space with the simulated runner, so that the right answer does not depend on the order of trials.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

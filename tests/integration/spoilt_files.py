@@ -5,8 +5,6 @@ into and command, how the command ended, in what time, with how much memory and 
 this process, so that the libraries are imported once.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

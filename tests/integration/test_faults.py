@@ -1,7 +1,5 @@
 """Single faults in the middle of a launch: none ends it for good, loses a trial or doubles one."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The whole `chorale tune` process is killed with SIGKILL in the middle and resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

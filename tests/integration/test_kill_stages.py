@@ -1,7 +1,5 @@
 """SIGKILL at every stage between a measurement and its registration: nothing is lost, nothing is there twice."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

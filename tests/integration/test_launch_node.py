@@ -1,7 +1,5 @@
 """The node that runs a launch is killed, then its whole cluster: see `launch_node`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

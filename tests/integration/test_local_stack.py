@@ -1,7 +1,5 @@
 """The processes of the compose file for real: PostgreSQL, MLflow on it, a Ray head and two workers, the service."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

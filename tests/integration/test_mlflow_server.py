@@ -1,7 +1,5 @@
 """A campaign against a real MLflow server, which dies in the middle and comes back."""
 
-from __future__ import annotations
-
 import pytest
 from rich.console import Console
 

@@ -1,7 +1,5 @@
 """The recipe of docs/guide/tune-your-cluster.md by which hosts become a Ray cluster, on two emulated hosts."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Gate, rollback, loading with lineage and the report are those of SQLite in tests/unit/tuner/test_promotion.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

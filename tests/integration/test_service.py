@@ -1,7 +1,5 @@
 """`chorale serve` for real: Ray Serve, a worker, a restart in the middle of a job."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -3,8 +3,6 @@
 Threads of Arrow's pool once gave Python buffers back while the interpreter ended, which aborted it (exit code 134).
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

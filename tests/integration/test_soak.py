@@ -1,7 +1,5 @@
 """A detached launch while workers, nodes, the launch itself and MLflow are killed: see `soak`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

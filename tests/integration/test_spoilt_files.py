@@ -1,7 +1,5 @@
 """Commands of campaigns on files that are not what they should be: one line with a way out, bounded time and memory."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

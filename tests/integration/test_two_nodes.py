@@ -1,7 +1,5 @@
 """A real two-node Ray cluster on one machine: half of it dies, the answer is the same."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Prints one JSON document. It needs a process of its own, because Ray connects a process to one cluster at a time.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

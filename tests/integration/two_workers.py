@@ -7,8 +7,6 @@ on the machine counts little, and cores that the machine lacks are there. One wo
 others did beside the busiest; both times are of the same run, so that its noise is in both.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The checks of the kits as parameters of live tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 

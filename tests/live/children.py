@@ -1,7 +1,5 @@
 """The processes that a test started: not those of fixtures that others started before it."""
 
-from __future__ import annotations
-
 import psutil
 
 _before: set[psutil.Process] = set()

@@ -1,7 +1,5 @@
 """What tests of the MPI runner need."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

@@ -1,7 +1,5 @@
 """Emulated fabrics for tests of the runners that run on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction

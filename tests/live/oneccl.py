@@ -1,7 +1,5 @@
 """What live tests of the oneCCL runner share."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.oneccl.install import DEFAULT_VERSION, INSTALL, VERSIONS, Version, find_parts

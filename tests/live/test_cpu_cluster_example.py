@@ -1,7 +1,5 @@
 """The example for CPU clusters as its first lines say: an emulated network, real oneCCL, a campaign."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Programs for collectives that no library has, on real processes: every chunk that is required is compared."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The engine over somebody else's messages: here queues of this process, with a thread for each rank."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from collections import defaultdict, deque

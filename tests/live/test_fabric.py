@@ -1,7 +1,5 @@
 """Fabrics that really come up: what they carry, that they do not mix, and that nothing stays of them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

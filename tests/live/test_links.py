@@ -1,7 +1,5 @@
 """Links that a process carries: never too fast, late and lossy as told, and nothing of them outlives its fabric."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """The local runner without an emulated network: on a fabric and on loopback, and Gloo's collectives beside programs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

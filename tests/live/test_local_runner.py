@@ -1,7 +1,5 @@
 """The local runner on real processes: the kit of every runner, and faults in the middle of a run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """MPI's own algorithms, chosen one by one as baselines: each gives right results, and is the one that was named."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Clocks of ranks aligned by MPI messages, on ranks that are told to have clocks of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

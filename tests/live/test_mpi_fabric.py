@@ -1,7 +1,5 @@
 """The MPI runner on emulated networks: the pace of the links, a rank and a link that fail in the middle."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The engine over MPI's messages, without the runner: every element type, sizes that chunks do not divide."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

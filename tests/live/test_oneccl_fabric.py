@@ -1,7 +1,5 @@
 """The oneCCL runner on emulated networks: the kit, the pace of the links, a link that goes down."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

@@ -3,8 +3,6 @@
 `make setup` installs the parts of oneCCL's packages; without them these tests are skipped, and say so.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -4,8 +4,6 @@ Where the tests themselves run in an environment with Open MPI, all live tests o
 the others.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Plans of MSCCL++ on real processes: every rule of the executor, and collectives of more ranks."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

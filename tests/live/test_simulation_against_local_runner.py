@@ -1,7 +1,5 @@
 """What the network models predict against what real processes over paced links take."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.base import RunRequest

@@ -1,7 +1,5 @@
 """Switches that add and multicast as processes of the local runner: real bytes, every element compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

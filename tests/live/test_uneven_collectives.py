@@ -1,7 +1,5 @@
 """Collectives of given sizes on real processes: every element of every output is compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

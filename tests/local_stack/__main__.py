@@ -1,7 +1,5 @@
 """`python -m tests.local_stack [--check]`: the processes of the compose file on this machine, without containers."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

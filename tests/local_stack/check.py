@@ -1,7 +1,5 @@
 """Use a stack as people would: by the API of the service, and by the command with its servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

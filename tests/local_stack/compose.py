@@ -1,7 +1,5 @@
 """The services of the compose file, as this machine can run them without containers."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Mapping

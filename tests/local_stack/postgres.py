@@ -1,7 +1,5 @@
 """PostgreSQL as its container image would set it up: a new cluster of one user, one password and one database."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

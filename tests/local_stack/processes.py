@@ -1,7 +1,5 @@
 """Processes that are started together and end together, with everything that they started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -7,8 +7,6 @@ A fault is caught if a test fails, or runs out of time, that ran the changed lin
 such tests, as their fixtures are shared; tests that run it in other processes count. Needs the package `coverage`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

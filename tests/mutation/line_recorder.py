@@ -4,8 +4,6 @@
 process, and a line of JSON per test with its marks and its processor and wall seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Faults that a programmer could make: one changed operator, constant, condition, return value or lost statement."""
 
-from __future__ import annotations
-
 import ast
 import random
 from collections.abc import Iterator

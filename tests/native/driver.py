@@ -1,7 +1,5 @@
 """Writes the files that the driver of native ranks reads, and builds it, also with sanitizers."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A transport of messages within this process, for engines whose ranks are threads."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 `python -m tests.native.plan_ranks LIBRARY SEED PLANS MUTANTS` does that in a process that sanitizers watch.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

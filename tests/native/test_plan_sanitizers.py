@@ -1,7 +1,5 @@
 """The executor of plans: random plans with one thread and with many for each block, watched by sanitizers."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Random programs, and mutants of them, in a program that sanitizers watch."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

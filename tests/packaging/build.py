@@ -1,7 +1,5 @@
 """Copies of the checkout, and the wheel that is built from one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

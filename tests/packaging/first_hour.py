@@ -5,8 +5,6 @@
 Exit code 1 if a command fails. What serves until it is stopped is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -6,8 +6,6 @@ Prints what each step took and said; exit code 1 if one fails. A version that is
 Any Python that Chorale supports runs it, without packages: it needs no `make setup`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Ray workers import the driver's chorale, from a wheel as from a checkout."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

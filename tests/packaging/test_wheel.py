@@ -1,7 +1,5 @@
 """The wheel owns one import name, `chorale`, and the command, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Bounds by trying every set of nodes: slow, obvious, for small networks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The optimum of allgather by plain maximum flows of NetworkX: slow, obvious, for networks of some dozens of ranks."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import NamedTuple

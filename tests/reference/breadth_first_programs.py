@@ -1,7 +1,5 @@
 """Breadth-first broadcast as the paper writes it: one linear (or integer) program per node and step, by HiGHS."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 from scipy.optimize import LinearConstraint, linprog, milp

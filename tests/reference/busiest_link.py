@@ -1,7 +1,5 @@
 """What a pipelined schedule takes, from its rows alone: the link that is busy for longest."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from chorale.synth.schedule.schedule import Schedule

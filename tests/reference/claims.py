@@ -7,8 +7,6 @@ forest: all cuts, every smaller k. alltoall: the whole linear program by HiGHS. 
 rationals. allreduce: a linear program with all cuts, splits in rationals. others: all cuts, with roots.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

@@ -4,8 +4,6 @@ A value stands for the sum of the contributions of some ranks to one chunk of th
 `identity << ranks | mask`, bit r of the mask for the contribution of rank r.
 """
 
-from __future__ import annotations
-
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.memory import buffer_chunks
 from chorale.synth.programs.program import Program

@@ -1,7 +1,5 @@
 """All cuts of a small network, one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 Arc = tuple[int, int, int]

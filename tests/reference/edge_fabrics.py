@@ -1,7 +1,5 @@
 """Random fabrics at the edges of what is allowed, by seed: the generator of `tests.reference.claims`."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 

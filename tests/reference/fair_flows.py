@@ -1,7 +1,5 @@
 """Flow-level simulation in exact rationals, slow and obvious: all rates anew at every event."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction

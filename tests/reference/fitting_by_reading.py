@@ -1,7 +1,5 @@
 """Which targets take a text, found the slow way: each reads all of it anew, element by element, into objects."""
 
-from __future__ import annotations
-
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.check_structure import structure_violations
 from chorale.synth.programs.program import Program

@@ -1,7 +1,5 @@
 """The all-to-all rate by the whole linear program of the full paper, appendix A.5: slow, for small networks."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import linprog
 

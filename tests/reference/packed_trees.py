@@ -1,7 +1,5 @@
 """What it means that trees are packed into a network, said slowly."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from chorale.synth.methods.forest.network import ForestNetwork, Trees

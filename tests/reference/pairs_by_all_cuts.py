@@ -1,7 +1,5 @@
 """The best pairs of trees for allreduce by a linear program with every cut, and splits checked in rationals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 

@@ -2,8 +2,6 @@
 `chorale.synth.programs.check_execution`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

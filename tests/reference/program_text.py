@@ -1,7 +1,5 @@
 """The text of a program, written the slow way: instruction by instruction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from chorale.synth.programs.program import BufferRef, RankProgram, ThreadBlock

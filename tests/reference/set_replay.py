@@ -3,8 +3,6 @@
 The reference for both replays of `chorale.synth.verify`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.synth.schedule.schedule import Schedule

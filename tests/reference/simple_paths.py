@@ -1,7 +1,5 @@
 """Reference for planned traffic: a linear program over all simple paths of every pair. For tiny networks only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ carries (x - latency) * rate, in whole chunks or divided; shards can be dealt ou
 on all its links together (Hall). Steps wait for the slowest node. For a few ranks, no switches.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations

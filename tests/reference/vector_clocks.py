@@ -9,8 +9,6 @@ The clock per block and the last accesses per cell follow C. Flanagan, S. Freund
 full sets of readers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

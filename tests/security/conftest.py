@@ -1,7 +1,5 @@
 """The attacker of these tests: another user of this machine, who runs what is given to `as_other_user`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Arguments: none. HOME and TMPDIR say where it works.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

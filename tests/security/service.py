@@ -1,7 +1,5 @@
 """The service as attackers see it: by the settings of `chorale serve`, over HTTP, with the tokens that they have."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A cluster that a command starts belongs to its user; one that anybody may enter is not joined."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What another user made does not run here, opens no door and is no secret."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Another user neither stops measurements nor leads a lock astray."""
 
-from __future__ import annotations
-
 import logging
 import os
 import stat

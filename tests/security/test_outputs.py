@@ -1,7 +1,5 @@
 """What a person names as output has the mode of the person's mask; everything else is private."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Secrets planted in every input are in no output, log, file, database or process list; a data folder is private."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

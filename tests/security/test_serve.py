@@ -1,7 +1,5 @@
 """A service that is started by default settings: nothing of it is reached from outside, and it says so."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

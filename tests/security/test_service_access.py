@@ -1,7 +1,5 @@
 """Who gets in, in which role, how often, and what the logs know of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """A campaign whose artifacts cannot be written has failed; it does not run for ever."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How much one caller may take: links, memory, time, turns; everything that is asked for has an end."""
 
-from __future__ import annotations
-
 import resource
 import threading
 import time

@@ -1,7 +1,5 @@
 """What Ray Serve's own proxy answers under `/-/`, and to whom."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What requests may not say: paths, commands, names that lead elsewhere; where they may not come from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path

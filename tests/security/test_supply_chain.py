@@ -1,7 +1,5 @@
 """What `make setup` installs is what the project is tested with, and is written down."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.metadata import distributions

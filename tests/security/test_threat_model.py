@@ -1,7 +1,5 @@
 """The page of the threat model says what is so."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import socket

@@ -1,7 +1,5 @@
 """`chorale ui` is for who has the password of the data folder, and ends as a whole."""
 
-from __future__ import annotations
-
 import base64
 import os
 import signal

@@ -1,7 +1,5 @@
 """The installer of oneCCL takes the wheels that it knows, and keeps them inside its folder."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from pathlib import Path

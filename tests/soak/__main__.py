@@ -4,8 +4,6 @@ Prints one JSON document: sequences, faults by kind, what was suggested, recorde
 breaks a rule. `--count 1 --seed SEED` repeats a sequence; its files stay in `--folder`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ A folder has `history.jsonl` (events of the processes, in the order in which the
 campaign left: journals of JSON lines with checksums, and MLflow's database. Rules are in `check`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

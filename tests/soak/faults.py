@@ -1,7 +1,5 @@
 """The faults of a sequence: of a launch that runs, and of its files when it has ended."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shutil

@@ -5,8 +5,6 @@ tests.soak.launches` runs it with worker processes. Nothing of the command is le
 its time.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """What happens in a sequence: drawn from its seed alone, so that a seed repeats it."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

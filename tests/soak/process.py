@@ -1,7 +1,5 @@
 """A process of a campaign as its tester sees it: what it prints, the events that it reports, how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

@@ -1,7 +1,5 @@
 """One sequence of faults: a campaign is launched, struck and resumed until it is done; then its history is checked."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Random sequences of faults, a few of the 500 of `make soak`; and that their checker notices what it is for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Puts stand-ins for a launcher and for nccl-tests into a folder, as commands."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Print the measures of the source tree, then what breaks its rules; exit code 1 if anything does."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

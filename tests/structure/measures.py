@@ -1,7 +1,5 @@
 """Numbers that say how the source tree is cut: files, lines, share of imports, lengths of functions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

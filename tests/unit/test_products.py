@@ -1,7 +1,5 @@
 """What the functions of `chorale` return: objects of the packages below, with the next step as a method."""
 
-from __future__ import annotations
-
 import pickle
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`plan_alltoall` and `Replanner`: arrays in and out, other traffic along a plan, threads."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

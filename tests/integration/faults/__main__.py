@@ -4,8 +4,6 @@
 its own; `lost` and `doubled` compare the trials of the journal with those that were asked for, and with MLflow's runs.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

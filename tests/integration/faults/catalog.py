@@ -1,7 +1,5 @@
 """All single faults, by the name of their row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.integration.faults import clocks, networks, processes, services, storage

@@ -1,7 +1,5 @@
 """Jumps of the wall clock, as the Python processes of a launch see it; the machine's own clock stays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A launch in a process of its own, and what is around it: folder, environment, hosts, servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Faults of hosts and links under launches on a Ray cluster of emulated hosts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

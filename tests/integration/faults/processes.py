@@ -1,7 +1,5 @@
 """Faults of processes and files of a launch that works in processes of its host."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 

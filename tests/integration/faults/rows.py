@@ -1,7 +1,5 @@
 """A fault in the middle of a launch, and what came of it."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Faults of the services that a launch uses: MLflow's server, and PostgreSQL with the Optuna storage."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

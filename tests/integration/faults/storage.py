@@ -1,7 +1,5 @@
 """Faults of the disk or file server that has the files of a launch: full, slow, gone, moved away. Needs root."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import struct

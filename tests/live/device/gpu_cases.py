@@ -5,8 +5,6 @@ take turns in slices of milliseconds: times then say nothing. Nothing here measu
 stand in. `--only results` under `compute-sanitizer --target-processes all` looks for accesses outside of memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The device runner on CPUs that stand in for GPUs: results, refusals, ranks that stall or die, a campaign."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

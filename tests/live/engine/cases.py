@@ -1,7 +1,5 @@
 """One collective call of all ranks with random sizes, types and memory, held against the reference."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

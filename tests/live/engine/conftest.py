@@ -1,7 +1,5 @@
 """Jobs that end with the test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Small programs written by hand, and one call of them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.runners.engine.library import DataType, ReduceOp, Work

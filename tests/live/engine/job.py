@@ -1,7 +1,5 @@
 """Engines of all ranks of a job in one process: each rank is a thread while it connects or executes."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import os

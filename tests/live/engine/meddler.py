@@ -1,7 +1,5 @@
 """Somebody between two ranks, who passes bytes on and meddles with those of one direction."""
 
-from __future__ import annotations
-
 import random
 import select
 import socket

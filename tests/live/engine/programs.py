@@ -1,7 +1,5 @@
 """Programs of every method, lowered in many ways, for a job of a few ranks."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -3,8 +3,6 @@
 It reads what to do as a line of JSON, writes its address, reads those of all ranks, and writes how each run ended.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

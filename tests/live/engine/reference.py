@@ -1,7 +1,5 @@
 """What collectives put where, by NumPy, and memory to try it in: with guards around it and at any alignment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import ml_dtypes

@@ -6,8 +6,6 @@ A job of eight ranks takes a few programs, runs them some times each, in turn, a
 from job to job.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """Ranks that are killed or stopped in the middle of an execution."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ranks that join while strangers come, while liars answer, or without one another."""
 
-from __future__ import annotations
-
 import array
 import fcntl
 import os

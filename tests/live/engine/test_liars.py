@@ -1,7 +1,5 @@
 """Connections on which bytes are changed, lost, added or held back: a right result or an error in time."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.live.engine.liars import random_trials

@@ -1,7 +1,5 @@
 """Which memory of the callers a call reads and writes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Programs of every method on eight ranks over every transport against the reference."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What transports must get right whatever the programs are."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

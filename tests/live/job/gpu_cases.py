@@ -3,8 +3,6 @@
 By the programs of a table and by the library; a line of JSON for each.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Programs on a GPU's streams: behind work of other streams, and captured in CUDA graphs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Training on a GPU by DistributedDataParallel and by fully sharded data parallelism."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Collectives on a GPU over types of elements, sizes, strides and ways to call, told by the bits of what they give."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any

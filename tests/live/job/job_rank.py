@@ -5,8 +5,6 @@
 Its exchange is a line of JSON out and a line of JSON in. It ends with the digests of all results, as a line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

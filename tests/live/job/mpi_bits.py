@@ -4,8 +4,6 @@ The bits tell which algorithm of the MPI added, as each has an order of addition
 algorithm that an argument names, chosen while MPI runs, and then by MPI's own choice.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 

@@ -6,8 +6,6 @@ Each of the others leaves FOLDER/RANK.json: how many calls were right, whether o
 how long it took to do so, and what the next one says.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

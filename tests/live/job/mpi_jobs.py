@@ -1,7 +1,5 @@
 """MPI jobs under the preloaded library: a table with programs for ring:4, and how such a job is started."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ compiles and runs them by the compilers that are there (SUFFIX: `.openmpi`, as D
 served their calls.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

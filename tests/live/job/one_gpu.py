@@ -4,8 +4,6 @@
 that times say how two libraries compare and nothing of links.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Random collective calls, the same on all ranks: made by a group of the backend under test, then by gloo."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ A job makes PER_JOB calls, a few at a time on several groups, with a table of ra
 from job to job. With --kill, `count` is that of jobs, in each of which a rank is killed at a random time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

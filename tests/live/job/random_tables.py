@@ -1,7 +1,5 @@
 """Tables of random programs for eight ranks and some groups of them."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

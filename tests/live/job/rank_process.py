@@ -4,8 +4,6 @@ It reads its task as a line of JSON. For each group that it is in it writes its 
 group, and writes which program ran at each size and whether every element of the result is right.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import sys

@@ -3,8 +3,6 @@
 It needs a process of its own, because Ray connects a process to one cluster at a time.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The example of Ray Train on a cluster of four nodes. Run as a script: TABLE REPORTS."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

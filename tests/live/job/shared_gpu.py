@@ -4,8 +4,6 @@ NCCL 2.30 lets ranks of a host share a GPU by NCCL_MULTI_RANK_GPU_ENABLE. Older 
 NCCL_HOSTID says that each is on a host of its own; messages go through sockets then.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -3,8 +3,6 @@
 Ranks of one GPU take turns, so that results are looked at and no times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Programs that are built for MPI's standard ABI, whose handles are others than those of the usual library."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The benchmark of the preloaded library: an MPI program as it is, with MPI's own collectives and with a table's."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The MPI that is installed reads the file that a table is exported to, and follows it, at the sizes that it says."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A rank of an MPI job that is killed in the middle of a collective: an error of all others, no hang, no wrong sum."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

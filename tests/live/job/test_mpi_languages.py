@@ -1,7 +1,5 @@
 """Programs in every language with a compiler here run under the preloaded library of the MPI that is there."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.live.job.mpi_languages import main

@@ -1,7 +1,5 @@
 """MPI jobs with several ranks on each node, under a table whose ranks are nodes; a variable says who shares a node."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Unmodified MPI programs under the preloaded library, on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

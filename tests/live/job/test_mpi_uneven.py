@@ -1,7 +1,5 @@
 """MPI's collectives of shards that differ in size, served by programs with padding, are right to the byte."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ranks that share a device: on the processor everywhere, on a GPU where there is one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -3,8 +3,6 @@
 Each sweep is a process of its own, which torch does not leave threads in before it forks ranks.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Actors on four nodes of a real Ray cluster run programs of a table through ray.util.collective."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Ray Train on four nodes of a real cluster with the backend chorale: workers end with the same weights."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Programs give the same bits in every run, over every transport and at all ranks: those that their order says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """From a campaign to a job: the table that it ends with is what processes run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

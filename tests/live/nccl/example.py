@@ -1,7 +1,5 @@
 """A table for four ranks, as CSV for NCCL's tuner plug-in. `python -m tests.live.nccl.example` prints it."""
 
-from __future__ import annotations
-
 import sys
 
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram

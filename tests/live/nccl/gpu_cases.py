@@ -8,8 +8,6 @@ refuses ranks that share a GPU: --as-hosts lets each be a host of its own. Times
 most. With --memory host it runs on the library of tests/stand_ins/nccl.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

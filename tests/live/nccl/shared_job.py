@@ -1,7 +1,5 @@
 """A job of four ranks without PyTorch that calls collectives with the tuner plug-in, and reports what rows decided."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

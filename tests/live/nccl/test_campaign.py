@@ -1,7 +1,5 @@
 """A campaign on stock NCCL, played by the stand-in: from `chorale tune` to a job whose report says what was applied."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 CHORALE_TEST_NCCL names the file, by default that of the package nvidia-nccl, which PyTorch with CUDA has.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """The nccl runner on the stand-in library: the kit of every runner, settings, and what the library does not take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

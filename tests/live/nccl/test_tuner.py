@@ -1,7 +1,5 @@
 """A table in NCCL: rows decide the calls that they are for, and NCCL all others."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

@@ -4,8 +4,6 @@
 2.30 refuses two ranks of a host on a GPU: NCCL_HOSTID lets each be a host of its own, so that all go through a socket.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A Slurm cluster of four nodes on this machine, from the packages of the distribution, for tests."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import secrets

@@ -1,7 +1,5 @@
 """A real Slurm for the tests of this folder, and what jobs in it need."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

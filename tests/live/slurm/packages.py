@@ -3,8 +3,6 @@
 Ends with 1, and says what is missing, where that is not enough.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Campaigns as jobs of a real Slurm: every kind of end, requeue and resume, Ray on the allocation, arrays."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

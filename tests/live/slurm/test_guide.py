@@ -1,7 +1,5 @@
 """The commands of docs/guide/slurm.md on a real Slurm."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """Launches in a real Slurm: order and number of ranks, hangs, kinds of MPI, steps and tasks around them."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

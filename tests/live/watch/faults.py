@@ -1,7 +1,5 @@
 """Faults while a job trains, more than `make demo-watch` has: `python -m tests.live.watch.faults --fault flap`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -7,8 +7,6 @@ emulates the links is given precedence over all else: a cable waits for no proce
 machine slows and stops all links, and the watch has to tell that from a change of one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

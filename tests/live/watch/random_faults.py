@@ -10,8 +10,6 @@ each sequence. Sequence `number` depends on the seed and its number alone: --fir
 --minutes no sequence begins after so many.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

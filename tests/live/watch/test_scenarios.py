@@ -1,7 +1,5 @@
 """Each fault of the guide's table, while a job trains on an emulated fabric, with all parts as processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A library that stands in for NCCL on machines without a GPU; STAND_IN_VERSION says which version it plays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from chorale.runners.engine.build import NativeTarget, build_native

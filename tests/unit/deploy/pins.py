@@ -1,7 +1,5 @@
 """Versions from constraints.txt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """The compose file against the compose specification, and against what the guide promises of it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

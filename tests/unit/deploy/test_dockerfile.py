@@ -1,7 +1,5 @@
 """The structure of the Dockerfile: what can go wrong without a build being tried."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

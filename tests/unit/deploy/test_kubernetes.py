@@ -1,7 +1,5 @@
 """Manifests against Kubernetes' schemas and ours of KubeRay; unknown fields are refused by both."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import subprocess

@@ -1,7 +1,5 @@
 """What the local stack reads from the compose file."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes that are started together and end together."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """The file of Ray's cluster launcher against the schema that Ray ships."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The stable names of `chorale.runners`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

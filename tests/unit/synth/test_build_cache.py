@@ -1,7 +1,5 @@
 """What many candidates have in common is built once, and is what would be built alone."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Claims of optimality on random fabrics at the edges: a few here, many in the slow suite."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.topology.registry import TopologyPlan

@@ -1,7 +1,5 @@
 """Documents that would take the memory or the stack are refused before they do."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

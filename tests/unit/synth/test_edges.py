@@ -1,7 +1,5 @@
 """The smallest networks on which claims were false or schedules far behind, each with its value from a reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """Errors of other libraries keep their cause, wherever they put it; users' own files that hide libraries are named."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

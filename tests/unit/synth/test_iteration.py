@@ -1,7 +1,5 @@
 """Iterations of training against closed forms and a simulation in ticks."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 
 import pytest

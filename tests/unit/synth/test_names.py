@@ -1,7 +1,5 @@
 """Names in common spellings, and what is said of others."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

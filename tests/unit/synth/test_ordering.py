@@ -1,7 +1,5 @@
 """Rows are sorted by counting as NumPy sorts them by comparing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

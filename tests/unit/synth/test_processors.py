@@ -1,7 +1,5 @@
 """The cores that affinity and control groups leave a process."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

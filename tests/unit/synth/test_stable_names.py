@@ -1,7 +1,5 @@
 """The stable names of `chorale.synth`: each exists, is documented, and is loaded on first use only."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Scenarios of single calls: every collective, type and operation; forms, layouts and asynchronous work."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional

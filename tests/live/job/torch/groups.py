@@ -1,7 +1,5 @@
 """Scenarios of several groups: new groups, meshes, DTensor, and groups used by several threads."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

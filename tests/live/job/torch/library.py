@@ -1,7 +1,5 @@
 """Scenarios of calls that the library serves, where Gloo by itself gives wrong results or none."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

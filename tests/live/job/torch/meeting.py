@@ -1,7 +1,5 @@
 """How the ranks of a scenario form a job, again and again in the same processes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 `python -m tests.live.job.torch.networks` is for `unshare --net`; each host is a process with a network of its own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

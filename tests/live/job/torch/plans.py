@@ -1,7 +1,5 @@
 """Scenarios of tables that hold plans: on processors that stand in for GPUs, and where there are none."""
 
-from __future__ import annotations
-
 import time
 from datetime import timedelta
 

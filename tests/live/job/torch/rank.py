@@ -3,8 +3,6 @@
 It leaves FOLDER/RANK.json: for each scenario "ok", or how it went wrong.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

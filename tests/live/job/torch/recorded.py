@@ -1,7 +1,5 @@
 """Scenarios of jobs whose calls are recorded."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 

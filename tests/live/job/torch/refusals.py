@@ -1,7 +1,5 @@
 """Scenarios of what goes wrong, and of what a job says at its end."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Scenarios in which the table file changes while the job runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -3,8 +3,6 @@
 `python -m tests.live.job.torch.tables FILE` writes the whole one.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The backend for torch on four ranks: calls, groups, training, refusals, and a rank that dies."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Scenarios of what few jobs do: sparse gradients, sums with a factor, uneven sizes, splits, many groups, mistakes."""
 
-from __future__ import annotations
-
 import os
 from contextlib import closing
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The preloaded library lies where LD_PRELOAD, a list by spaces and colons, can name it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

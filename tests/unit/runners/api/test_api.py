@@ -1,7 +1,5 @@
 """Bus bandwidth factors against the definitions of nccl-tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.base import bus_factor

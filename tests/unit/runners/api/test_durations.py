@@ -1,7 +1,5 @@
 """Durations as people read them: never an exponent."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.units import format_ms, format_us

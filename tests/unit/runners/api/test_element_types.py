@@ -1,7 +1,5 @@
 """Data of every element type stay exact on as many ranks as the type takes, and tell ranks apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

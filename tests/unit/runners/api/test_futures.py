@@ -1,7 +1,5 @@
 """Waiting for all futures drives whoever does the work."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.base import RunRequest

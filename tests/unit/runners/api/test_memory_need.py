@@ -1,7 +1,5 @@
 """Whether a request fits into memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import psutil

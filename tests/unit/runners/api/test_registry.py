@@ -1,7 +1,5 @@
 """Runners by name: what each declares, options as values and as text, and what is refused."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from fractions import Fraction

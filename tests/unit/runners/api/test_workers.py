@@ -1,7 +1,5 @@
 """Workers in processes and on Ray: every request has one completion, whatever happens to its process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Ranks of a group as threads of this process, with processors that stand in for GPUs."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

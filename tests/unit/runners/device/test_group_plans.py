@@ -1,7 +1,5 @@
 """Plans on tensors: every element of results against torch's own arithmetic, sizes in turns, memory, failures."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

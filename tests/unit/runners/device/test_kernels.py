@@ -1,7 +1,5 @@
 """The kernel compiles for every generation of GPUs, without one, to the instructions that it needs."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A transport for engines in one process: messages as a library would pass them on, in the memory of the process."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from collections import defaultdict, deque

@@ -1,7 +1,5 @@
 """Native code is built once for each content, whoever asks and whoever else builds."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What makes native code new: a change of a header counts, wherever the header lies."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """CRC-32C against published values, by instruction and by table."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reductions of every type against NumPy, bit for bit but for what kind of no number comes out."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 

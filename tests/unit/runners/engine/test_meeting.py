@@ -1,7 +1,5 @@
 """How engines find one another."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The engine over somebody else's messages: programs in turn, limits, messages that do not come."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a user hears where no fabric can be made."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

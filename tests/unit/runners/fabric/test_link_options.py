@@ -1,7 +1,5 @@
 """Options of links: their text, what is refused, and sizes that follow from a rate."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans of fabrics: every pair has a way, neighbours use their own cable, rates are those of the links."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 

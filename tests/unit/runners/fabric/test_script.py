@@ -1,7 +1,5 @@
 """The texts that set fabrics up, word for word for small ones."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the self-test refuses: rates beyond the machine, with one that it carries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Which streams keep links busy, and what they get when only links set limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Computing beside a run: the time is that of both, results stay right, and runners that cannot say so."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

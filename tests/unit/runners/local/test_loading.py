@@ -1,7 +1,5 @@
 """The pace of links."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.local.ranks import seconds_per_byte

@@ -1,7 +1,5 @@
 """The emulated network: the pace of its links, turns, bounds and who is let in, over real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The analysis of a measurement, and its JSON."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.base import Measurement, SizeMeasurement

@@ -1,7 +1,5 @@
 """Offsets of simulated clocks: skewed, drifting, behind delays of any kind."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -1,7 +1,5 @@
 """The critical path of an execution: known causes in small cases, and no gaps in any."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Trends over a run: real ones are found, noise is not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

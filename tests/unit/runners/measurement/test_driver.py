@@ -1,7 +1,5 @@
 """The adaptive driver against a runner whose times are drawn, on a clock that only it turns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

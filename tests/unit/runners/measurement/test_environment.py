@@ -1,7 +1,5 @@
 """Facts about the machine: those that times depend on, and none that names the host."""
 
-from __future__ import annotations
-
 import getpass
 import os
 from pathlib import Path

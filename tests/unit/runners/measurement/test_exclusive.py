@@ -1,7 +1,5 @@
 """The lock of a machine: one holder, and none after its death."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """How people write a precision and a budget."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.measurement.precision import MAX_REPEATS, MAX_SECONDS, parse_budget, parse_precision

@@ -1,7 +1,5 @@
 """Intervals of medians: their coverage, and what they say with few samples."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

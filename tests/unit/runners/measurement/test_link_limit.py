@@ -1,7 +1,5 @@
 """What links allow, and that nothing faster is believed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Which times are named as outliers."""
 
-from __future__ import annotations
-
 from chorale.runners.measurement.precision import find_outliers
 
 

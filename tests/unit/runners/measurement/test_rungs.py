@@ -1,7 +1,5 @@
 """Races: who is measured on, who is not, and that nothing measured is lost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

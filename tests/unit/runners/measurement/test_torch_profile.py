@@ -1,7 +1,5 @@
 """Recording a profile: with a fake of PyTorch, and with PyTorch itself where it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import time

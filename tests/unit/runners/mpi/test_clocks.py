@@ -1,7 +1,5 @@
 """Which ranks share a clock."""
 
-from __future__ import annotations
-
 from chorale.runners.measurement.clocks import SAME_CLOCK, clock_identity, same_clocks
 
 

@@ -1,7 +1,5 @@
 """How MPI jobs are started: the command of each kind of network, and the script that stands in for ssh."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import dataclass

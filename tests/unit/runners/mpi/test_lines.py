@@ -1,7 +1,5 @@
 """Documents between the runner and rank 0: they survive pieces, strangers' lines and any text."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

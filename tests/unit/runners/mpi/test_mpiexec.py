@@ -1,7 +1,5 @@
 """Which MPI an mpiexec is of, by what it says of itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

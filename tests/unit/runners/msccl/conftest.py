@@ -1,7 +1,5 @@
 """Commands of a GPU cluster, played by stand-ins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whether a program ran: what logs and times say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

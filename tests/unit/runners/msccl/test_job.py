@@ -1,7 +1,5 @@
 """Job folders: golden text, what they refuse, and scripts that a shell really executes."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

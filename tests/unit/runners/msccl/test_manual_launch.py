@@ -1,7 +1,5 @@
 """MPICH without ssh: its own mpiexec and proxies, started at places; test programs and library are stand-ins."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable

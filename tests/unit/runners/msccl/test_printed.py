@@ -1,7 +1,5 @@
 """The tables of test programs: real output, every generation, and everything that happens to output on its way."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

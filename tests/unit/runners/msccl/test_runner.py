@@ -1,7 +1,5 @@
 """The msccl runner from a request to a measurement, on stand-ins for launcher, test programs and library."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

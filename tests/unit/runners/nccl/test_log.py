@@ -1,7 +1,5 @@
 """What recorded logs say, version by version, and what counts as not applied."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

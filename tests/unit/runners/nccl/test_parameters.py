@@ -1,7 +1,5 @@
 """Which settings go together, by collective, version and library, and how they are said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

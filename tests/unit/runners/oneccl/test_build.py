@@ -1,7 +1,5 @@
 """What the library is built from and where it is kept; the live tests build the real one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

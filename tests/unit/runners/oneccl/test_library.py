@@ -1,7 +1,5 @@
 """Which sizes oneCCL's algorithms are measured at, and how it is told which is for which."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

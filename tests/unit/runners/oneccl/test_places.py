@@ -1,7 +1,5 @@
 """Where ranks run: the fabric that is up, else the cluster, loopback only when asked for."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

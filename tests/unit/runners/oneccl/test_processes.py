@@ -1,7 +1,5 @@
 """How the processes of a request are started, and who is to blame when one ends; what ranks do, live tests show."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes on this machine: what they see, what they leave, and that they never outlive their owner."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What is read from a job of Slurm, where ranks ran, and processes that are asked to end before they are killed."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

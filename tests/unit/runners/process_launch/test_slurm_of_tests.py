@@ -1,7 +1,5 @@
 """The cluster of the tests of Slurm says what it needs where it cannot be set up."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

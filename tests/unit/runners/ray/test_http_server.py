@@ -1,7 +1,5 @@
 """The server of an actor, in this process: it answers, says why it cannot, and ends what it serves."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator

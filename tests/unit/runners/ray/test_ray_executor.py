@@ -1,7 +1,5 @@
 """The Ray executor keeps the contract of executors, and synthesis gives the same bytes on it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Computations on Ray: every end is a value, progress is seen, a dead worker is replaced."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Nodes of a Ray cluster as places."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

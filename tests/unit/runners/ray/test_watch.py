@@ -1,7 +1,5 @@
 """A head that answers no more is told within its limit, also to who waits for Ray; workers end with their raylet."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

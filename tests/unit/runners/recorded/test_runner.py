@@ -1,7 +1,5 @@
 """The runner that replays records: which configuration a program stands for, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import median
 

@@ -1,7 +1,5 @@
 """The table of recorded runs: what is shipped, what its reader refuses, and what it finds to have fallen back."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Calibration: it finds what simulated machines are made of, and says how wrong it is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans as flows: what they send, in which order, and when it is there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Traces of simulated programs: every message once, at the times that can be worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The simulated runner: the kit of every runner, and times that can be worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction

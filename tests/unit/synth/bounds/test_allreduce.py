@@ -1,7 +1,5 @@
 """Bounds on allreduce against the theorems, one by one, and against what is reached."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

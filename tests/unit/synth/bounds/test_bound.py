@@ -1,7 +1,5 @@
 """Lower bounds against all cuts, and certificates against tampering."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any

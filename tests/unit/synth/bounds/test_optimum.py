@@ -1,7 +1,5 @@
 """Optima against all cuts of random fabrics, and against published values."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

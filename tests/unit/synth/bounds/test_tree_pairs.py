@@ -1,7 +1,5 @@
 """Pairs of trees for allreduce against all cuts, the whole linear program and tampering."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

@@ -1,7 +1,5 @@
 """ProcessExecutor keeps the contract, and no death of any process hangs it or leaves processes behind."""
 
-from __future__ import annotations
-
 import _thread
 import os
 import signal

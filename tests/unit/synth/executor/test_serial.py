@@ -1,7 +1,5 @@
 """SerialExecutor keeps the contract."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.executor.base import SerialExecutor

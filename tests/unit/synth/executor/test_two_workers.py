@@ -1,7 +1,5 @@
 """The virtual cluster that measures speedups gives the results of its tasks, and shares them out."""
 
-from __future__ import annotations
-
 from tests.conformance.executor_kit import add_shared
 from tests.integration.two_workers import TimedMap, VirtualCluster
 

@@ -1,7 +1,5 @@
 """Every base costs, and is, what the finder believes of it."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """The Moore bound against trees that are grown node by node."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

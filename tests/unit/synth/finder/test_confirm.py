@@ -1,7 +1,5 @@
 """How claims of candidates are confirmed, by size and kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The finder against published frontiers, its goals, and exhaustive small cases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Frontiers of many sizes: tasks hold every size once, and give what a query on its own gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Frontiers against comparison of all pairs."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Networks ranked by all-to-all rate, and networks reached from cables that lie."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import permutations
 

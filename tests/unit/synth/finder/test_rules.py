@@ -1,7 +1,5 @@
 """Predictions of expansions against the built topology and its schedule."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Scores against the cost of verified schedules, and the kernels against each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

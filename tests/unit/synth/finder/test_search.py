@@ -1,7 +1,5 @@
 """The search for Cayley digraphs: exact scores, the best of small groups, seeds that add up, records that last."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 

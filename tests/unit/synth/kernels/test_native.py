@@ -1,7 +1,5 @@
 """The extension of kernels: how arguments and results get there and back, and what is said without it."""
 
-from __future__ import annotations
-
 import gc
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """Parts that threads compute come in order; what one of them raises is raised."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.kernels import threads

@@ -1,7 +1,5 @@
 """Ways to break programs and files, one fault at a time."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Random damage to programs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import strategies as st

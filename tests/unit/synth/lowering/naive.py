@@ -1,7 +1,5 @@
 """A second, naive execution of programs on real numbers, written apart from the interpreter under test."""
 
-from __future__ import annotations
-
 import random
 
 from chorale.synth.programs.program import Program

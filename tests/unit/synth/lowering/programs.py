@@ -1,7 +1,5 @@
 """Programs and schedules that several tests of lowering use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache

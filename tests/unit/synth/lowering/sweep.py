@@ -3,8 +3,6 @@
 Run as a script with a number it prints a digest of all texts of one out of so many programs, for comparing processes.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

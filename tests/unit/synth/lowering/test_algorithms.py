@@ -1,7 +1,5 @@
 """Schedules of every algorithm become programs that do what they say, exchanges of whole vectors too."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER

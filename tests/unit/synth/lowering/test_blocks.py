@@ -1,7 +1,5 @@
 """Blocks are shared where a device runs few at once, and programs stay right."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Schedules in finer and coarser chunks are the same schedules."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Every collective and kind of schedule becomes a program that does what it says, in every dialect."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Instances and chunks are chosen so that sizes can be cut, or the nearest sizes are named."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

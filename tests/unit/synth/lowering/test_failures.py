@@ -1,7 +1,5 @@
 """Every failure that the runtimes are known to have, made on purpose, and the rule that finds it before they do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Fused programs calculate the same with fewer blocks and instructions, and never hang."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

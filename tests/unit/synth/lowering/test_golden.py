@@ -1,7 +1,5 @@
 """The text of small programs, byte for byte. Regenerate a file only for a wanted change of the dialect."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Lowered programs do what their collective says, fit their target, and wait for nothing in vain."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 And no false alarm: every program that lowering makes is found right.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Channels tell rails apart where the ranks of a box share them, and only there."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import pytest

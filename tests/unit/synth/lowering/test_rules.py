@@ -1,7 +1,5 @@
 """Fault injection: for every rule of docs/reference/programs.md, a program or a file that breaks it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Each method on at least ten networks, both MSCCL dialects, all placements, up to four channels and instances."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import islice

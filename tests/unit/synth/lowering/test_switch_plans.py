@@ -1,7 +1,5 @@
 """Plans in which the switch adds and multicasts, from stars of every rank."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Programs in which switches act as processes: right by execution on sets of contributions, and read back as meant."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Timetables keep what must follow one another apart, never let a link lie idle for nothing, and beat depths."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Programs of collectives of given sizes: they do what was asked for, chunk by chunk, and nothing else does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Schedules written down plainly: breadth-first trees that stream, and an alltoall that hops from rank to rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

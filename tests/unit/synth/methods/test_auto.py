@@ -1,7 +1,5 @@
 """The method auto keeps the schedule of lowest proven cost, and says which method made it."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
 

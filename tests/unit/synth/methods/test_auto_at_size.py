@@ -1,7 +1,5 @@
 """With a size, auto takes the method of the least predicted time: no single method is more than 1 % faster."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Bucket on all tori up to 64 nodes."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

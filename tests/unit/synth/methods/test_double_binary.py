@@ -1,7 +1,5 @@
 """Double binary trees: all sizes, balanced, shallow."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recursive doubling and Rabenseifner's algorithm on all tori up to 64 nodes, against definitions and exact sums."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import log2
 

@@ -1,7 +1,5 @@
 """No method is ruled out by what it can prove to be better than: floors against the schedules of every method."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.collective import parse_collective

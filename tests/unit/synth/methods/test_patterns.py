@@ -1,7 +1,5 @@
 """The table of algorithms with a closed form: what each says it makes, it makes."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.collective import STANDARD, Collective, CollectiveName

@@ -1,7 +1,5 @@
 """A root that is no rank is refused by every method that has roots."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.collective import Collective, CollectiveName

@@ -1,7 +1,5 @@
 """Swing on all tori up to 64 nodes, against the paper's definitions, figures and exact sums."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import log2
 

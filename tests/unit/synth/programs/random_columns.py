@@ -1,7 +1,5 @@
 """Random ranks as columns, sound and unsound."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

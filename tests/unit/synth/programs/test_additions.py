@@ -1,7 +1,5 @@
 """The order of additions of programs, against a plain execution in random orders, and what is known of methods."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The machine code finds what the plain reference finds, on right programs and damaged ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs as columns are the same programs, and keep or break the same rules, as programs of objects."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is said to be behind a wrong result is what was changed in a right program."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

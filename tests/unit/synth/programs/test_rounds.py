@@ -1,7 +1,5 @@
 """Rounds, executed on integers, give what collectives say, with every message matched within its round."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Schedule files: the same id back, damage noticed."""
 
-from __future__ import annotations
-
 import io
 import json
 

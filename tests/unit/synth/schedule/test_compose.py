@@ -1,7 +1,5 @@
 """Schedules turned around in time and put one after the other: streams of trees stay streams."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Schedules in smaller pieces: the same loads and costs, and trees that run as pipelines."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.runners.api.base import Measurement, RunRequest

@@ -4,8 +4,6 @@ On a square torus of p nodes in D dimensions of side 2^m. The optimum here is 2 
 ports, not 2, so that bandwidth-optimal algorithms have exactly 1.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import log2
 

@@ -1,7 +1,5 @@
 """A schedule of a network is one of the same network under other names."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Symmetric schedules: the rows of one rank, the limit of writing out, content ids."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

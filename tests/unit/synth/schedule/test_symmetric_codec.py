@@ -1,7 +1,5 @@
 """Files of symmetric schedules: the same id back, damage noticed, the forms kept apart."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Traffic is the schedule's rows added up, nothing else."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 

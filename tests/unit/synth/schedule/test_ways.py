@@ -1,7 +1,5 @@
 """The ways of data: trees add up to whole shards, and lead from where data lie to everyone."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

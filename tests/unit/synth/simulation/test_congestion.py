@@ -1,7 +1,5 @@
 """The congestion model: exact costs, closed forms, latencies along routes, pipelines."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The flow-level simulation: closed forms, an exact reference, bounds and repeatability."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

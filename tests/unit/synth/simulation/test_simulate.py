@@ -1,7 +1,5 @@
 """Both models together: they agree where both apply, and ranks that wait for less are never slower."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Programs written from columns, and read into columns: as instruction by instruction."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

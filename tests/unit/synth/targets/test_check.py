@@ -1,7 +1,5 @@
 """The checker must notice every kind of damage to a program, and name the place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading programs: what others wrote, what is damaged, and what is meant to hurt."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 import tracemalloc

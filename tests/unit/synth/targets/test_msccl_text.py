@@ -1,7 +1,5 @@
 """What is written for MSCCL passes a second, independent reading of the runtime's rules; damage is reported."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

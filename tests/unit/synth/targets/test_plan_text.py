@@ -1,7 +1,5 @@
 """Plans are written as the JSON library writes them; odd operations are refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from hashlib import sha256

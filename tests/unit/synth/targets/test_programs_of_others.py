@@ -1,7 +1,5 @@
 """Programs as other tools write them: read as the runtimes' loaders read them, and judged by size."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Plans from anywhere: read as written, or refused in one line."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every dialect of XML passes the kit."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.targets.base import Target

@@ -1,7 +1,5 @@
 """Hops between all pairs, in bits and node by node, are those of a search of NetworkX."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """A network with its transpose."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Connected components against NetworkX."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 from hypothesis import given

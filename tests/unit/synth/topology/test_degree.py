@@ -1,7 +1,5 @@
 """Degree expansion against its definition."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The diameter against the distances of all pairs, by every way that leads to it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

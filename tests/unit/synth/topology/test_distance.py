@@ -1,7 +1,5 @@
 """Distances and strong connection against NetworkX."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Single failures, one of each orbit."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.errors import InvalidInput

@@ -1,7 +1,5 @@
 """Families: counts, degrees, distances and symmetries, against formulas and NetworkX."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Renamed networks are recognised, others are not, and a renaming is always right."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import permutations
 

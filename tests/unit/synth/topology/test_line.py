@@ -1,7 +1,5 @@
 """Line graphs against their definition and NetworkX."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Functions in specs: sizes known before anything is built, errors in one line, nesting."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Cartesian products against coordinates and against families that are products."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Every spec of tests/data/refused-specs.txt is refused with the message below it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Slower and faster links."""
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The link that all shortest paths share, against a search of every path, and what it proves about schedules."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Specs: what they parse to, and one-line errors with the rule, the value and the way out."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 

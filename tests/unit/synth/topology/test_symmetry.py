@@ -1,7 +1,5 @@
 """Symmetries: the check against its definition, vertex-transitivity against brute force."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """Symmetries found: against brute force on small networks, on shuffled copies of families, and through files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import permutations

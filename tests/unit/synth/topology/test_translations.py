@@ -1,7 +1,5 @@
 """Groups of translations: the law of the group, where they move nodes and links, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The transpose turns every link around, and twice is nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 

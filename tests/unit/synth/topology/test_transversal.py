@@ -1,7 +1,5 @@
 """Transversals against their definition: a symmetry for every rank that takes rank 0 there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

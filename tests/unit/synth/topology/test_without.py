@@ -1,7 +1,5 @@
 """Failures: what goes, what stays, and under which name."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

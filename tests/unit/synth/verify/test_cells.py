@@ -1,7 +1,5 @@
 """Replays of runs of chunks find what replays of single chunks find."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

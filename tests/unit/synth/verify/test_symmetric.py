@@ -1,7 +1,5 @@
 """Fault injection: the check of symmetric schedules never accepts what the full replay refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fault injection: the check of trees in symmetric form accepts exactly what the full replay accepts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The time of a schedule at a size, against the definition."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Verification of collectives whose shards have sizes of their own: what is missing, and what is too much."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The verifier must notice every kind of damage, and agree with the slow replay of sets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What flows of an all-to-all must do, for several tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.synth.methods.alltoall.linear_program import Commodities

@@ -1,7 +1,5 @@
 """All-to-all rates against the whole linear program, closed forms and published numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Sources and links up to the symmetries that a topology carries."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

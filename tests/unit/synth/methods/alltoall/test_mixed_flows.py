@@ -1,7 +1,5 @@
 """Mixtures of flows: the largest load against the whole linear program and all pairs, exact loads by hand."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numbers for colours, against a dictionary."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

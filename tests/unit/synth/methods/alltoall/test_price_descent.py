@@ -1,7 +1,5 @@
 """Prices whose flows are even: bounds against the exact optimum, exact loads against approximate ones."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """Colour refinement: classes are equitable, as few as can be expected, and lift back."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

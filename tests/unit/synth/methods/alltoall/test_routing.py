@@ -1,7 +1,5 @@
 """Whole flows: they deliver exactly, have no cycles, and stay close to what they were made from."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import networkx as nx

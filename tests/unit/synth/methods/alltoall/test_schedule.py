@@ -1,7 +1,5 @@
 """All-to-all schedules: they verify, cost what the flows promise, and carry a certificate that holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction

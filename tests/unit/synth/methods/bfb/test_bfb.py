@@ -1,7 +1,5 @@
 """Breadth-first broadcast against linear programming, brute force and the theorems about it."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Breadth-first broadcast with link latencies at a size of the vector, against the programs of the paper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Breadth-first broadcast in symmetric form against the same schedule solved and replayed for all ranks."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from fractions import Fraction
 

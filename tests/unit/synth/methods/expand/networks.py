@@ -1,7 +1,5 @@
 """Random bases, and what the paper's definitions of expanded schedules say, node by node and send by send."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The predicted cost of BFB on line graphs against BFB itself on the line graph."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

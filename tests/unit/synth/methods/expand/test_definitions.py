@@ -1,7 +1,5 @@
 """Each expansion against the paper's definition, written out, and against verification."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From a spec to an expanded schedule: the published results, other collectives, and what is refused."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Predicted costs against the verified schedules they are about."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Stored schedules: they verify, are optimal, and are refused where they do not belong."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Schedules of trees: as fast as the bound, whatever the fabric."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Trees of one root of a hypercube: edge-disjoint, of height d + 1, and only where the network is a hypercube."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks whose bandwidths were measured get few trees, close to the exact bound, and nothing is too large."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Allreduce by pairs of trees: as fast as the linear program says, and only where that is worth it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Trees of an older schedule, kept as far as they hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

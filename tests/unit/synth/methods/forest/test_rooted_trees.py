@@ -1,7 +1,5 @@
 """Trees of one root: as many as cuts allow, never more, each spanning the network within the capacity of its arcs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

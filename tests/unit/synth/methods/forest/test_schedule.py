@@ -1,7 +1,5 @@
 """Schedules from trees: verified on the physical links, at the optimum, within what every link may carry."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

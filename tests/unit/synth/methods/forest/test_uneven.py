@@ -1,7 +1,5 @@
 """Allgather and reduce-scatter of given sizes: at the bound of all cuts, verified, with certificates that hold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations

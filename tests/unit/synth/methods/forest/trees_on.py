@@ -1,7 +1,5 @@
 """Schedules of optimal trees for tests: bound, network, removal, packing, expansion in a row."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.synth.bounds.optimum import Optimum, optimum

@@ -1,7 +1,5 @@
 """The grid of ranks as the spec tells it."""
 
-from __future__ import annotations
-
 import pytest
 
 from chorale.synth.methods.grid.lines import grid_shape

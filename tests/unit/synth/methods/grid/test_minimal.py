@@ -1,7 +1,5 @@
 """Minimal paths where pairs are linked directly."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.synth.methods.grid.pattern import minimal_paths

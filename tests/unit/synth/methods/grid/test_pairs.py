@@ -1,7 +1,5 @@
 """Routes are paths, of fewest links, and split where two ways are equal."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

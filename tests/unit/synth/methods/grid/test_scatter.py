@@ -1,7 +1,5 @@
 """Lines, orders and their products, against a replay that knows nothing of products."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Groups at once: plans that verify, bounds that hold, trees that are cheapest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product

@@ -1,7 +1,5 @@
 """Splits of links for trees there and back: cuts are found fast, and what is left undone carries its trees."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction

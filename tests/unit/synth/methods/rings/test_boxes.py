@@ -1,7 +1,5 @@
 """Rings over boxes of GPUs use all network ports."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Edge-disjoint cycles and what runs along them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 from math import gcd

@@ -1,7 +1,5 @@
 """Rings: cycles are cycles, costs are what the textbook says."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """The traffic of rings is that of their schedules, on networks too large for these as well."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Times without a plan, counted by hand."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

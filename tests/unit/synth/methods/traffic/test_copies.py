@@ -1,7 +1,5 @@
 """Tokens with copies: each crosses to a box once, sums come back, bounds and schedules are checked by other code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

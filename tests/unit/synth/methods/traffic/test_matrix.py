@@ -1,7 +1,5 @@
 """Traffic matrices and their chunks."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

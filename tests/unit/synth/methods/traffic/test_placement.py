@@ -1,7 +1,5 @@
 """Advice on experts: each step lowers the bound or evens loads, and the rule of EPLB is as it is published."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chorale.synth import parse_topology

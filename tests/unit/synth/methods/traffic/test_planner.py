@@ -1,7 +1,5 @@
 """Plans of given traffic against a linear program over all paths; certificates; plans after plans."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

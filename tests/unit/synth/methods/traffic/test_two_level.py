@@ -1,7 +1,5 @@
 """Closed-form plans over boxes with rails: against a linear program, the loads of links, and what libraries do."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

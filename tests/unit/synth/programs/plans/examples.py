@@ -1,7 +1,5 @@
 """Small plans, and ways to change them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

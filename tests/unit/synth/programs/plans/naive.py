@@ -3,8 +3,6 @@
 It shares nothing with the reader, the clocks or the contributions of the check. Blocks go on in random order.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

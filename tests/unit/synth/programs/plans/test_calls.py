@@ -1,7 +1,5 @@
 """Calls of plans of all kinds end well; plans beyond the limits of the check are refused, not judged."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

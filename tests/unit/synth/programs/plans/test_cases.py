@@ -1,7 +1,5 @@
 """Each rule of the executor, as a right plan and as wrong ones."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

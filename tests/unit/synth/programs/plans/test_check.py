@@ -1,7 +1,5 @@
 """Damaged plans are refused, or harmless: then a plain executor gives the right result in any order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is behind the faults of plans: parts that are missing or doubled, other accesses, and who waits for whom."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Plans of every kind: packets, ports, reads, groups, pipelines, cut blocks, and mixtures of them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

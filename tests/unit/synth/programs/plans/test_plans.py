@@ -1,7 +1,5 @@
 """Programs become plans of one-sided operations that do what they must, by the check and by a plain executor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

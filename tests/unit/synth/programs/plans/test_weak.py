@@ -1,7 +1,5 @@
 """What the check calls right is right on a weakly ordered executor, whatever comes first; much of the rest is not."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -5,8 +5,6 @@ on in random order, and each write becomes visible to others at a random time, u
 proxy that does what it was told at some time, in order.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict, deque
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The shipped base graphs: every claim is derived anew."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

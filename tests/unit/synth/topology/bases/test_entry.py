@@ -1,7 +1,5 @@
 """The format of the base database: round trip, and tampering of every kind."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Shifted rings and double binary trees."""
 
-from __future__ import annotations
-
 import math
 
 import networkx as nx

@@ -1,7 +1,5 @@
 """Stored networks as specs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

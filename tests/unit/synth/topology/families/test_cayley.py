@@ -1,7 +1,5 @@
 """Cayley digraphs against the group law by coordinates; directed circulants."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The fifteen graphs of table 8: intersection arrays by brute force, known graphs, BFB."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pytest

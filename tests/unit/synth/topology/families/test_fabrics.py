@@ -1,7 +1,5 @@
 """Switched and GPU fabrics: links by their definition, known optima, symmetries, sizes and errors."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable

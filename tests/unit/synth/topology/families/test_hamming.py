@@ -1,7 +1,5 @@
 """Products of complete graphs against NetworkX."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import networkx as nx

@@ -1,7 +1,5 @@
 """HammingMesh against its definition by boards."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kautz, generalized Kautz and de Bruijn graphs against words, and against each other."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Twisted tori and cubes against their definitions by coordinates."""
 
-from __future__ import annotations
-
 import itertools
 
 import networkx as nx

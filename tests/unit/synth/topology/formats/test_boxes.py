@@ -1,7 +1,5 @@
 """From dumps to networks: what is linked with what, and at which bandwidth."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

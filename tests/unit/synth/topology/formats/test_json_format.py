@@ -1,7 +1,5 @@
 """JSON files: exact round trips, and one-line errors that name the field."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """NetworkX graphs and GraphML, in and out."""
 
-from __future__ import annotations
-
 import io
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Reading dumps: what is taken, what is passed over, what is refused."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

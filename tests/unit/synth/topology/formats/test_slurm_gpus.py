@@ -1,7 +1,5 @@
 """GPUs of a Slurm cluster: the dump of a node, once for each node, joined by the cluster's switches."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Slurm's switches as a network: lists of names, topology.conf, and what scontrol prints."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

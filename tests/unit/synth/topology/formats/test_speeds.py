@@ -1,7 +1,5 @@
 """Bandwidths of parts."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

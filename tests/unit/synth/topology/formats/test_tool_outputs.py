@@ -1,7 +1,5 @@
 """Networks from outputs of tools as they were recorded; tests/data/fabric_tools says where each comes from."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Random switched fabrics, and the networks that carry their trees with nothing to spare."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Removal of switches: nothing is lost, every path is real, and what cannot be done is refused by name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

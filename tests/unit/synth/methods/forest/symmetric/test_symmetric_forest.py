@@ -1,7 +1,5 @@
 """Trees of symmetric fabrics: optimal, right when written out, the same as JSON has them, and compact where large."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
