@@ -64,7 +64,8 @@ def run_failure_of(
     """Return the failure of the request that `stopped` describes.
 
     blocked: after a timeout, the stuck blocks of each rank; None for a rank that does not answer. Such a rank is the
-             culprit: it hangs or is too busy to answer, and the others wait for it.
+             culprit if others answer: it hangs or is too busy, and they wait for it. In a call of a library, the
+             ranks that wait do not answer either, so no rank is named.
     """
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
@@ -74,7 +75,7 @@ def run_failure_of(
     ]
     texts += [f"{len(stuck) - _SHOWN_BLOCKS} more blocks"] if len(stuck) > _SHOWN_BLOCKS else []
     texts += [f"rank {rank} does not answer" for rank in silent]
-    rank = silent[0] if silent else stopped.rank
+    rank = silent[0] if silent and len(silent) < max(2, len(blocked)) else stopped.rank
     return RunFailure(
         stopped.kind, "; ".join(texts), rank, environment, (*stopped.blocked, *(block[:3] for block in stuck))
     )
