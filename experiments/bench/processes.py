@@ -38,7 +38,7 @@ class BenchmarkOutcome:
 
     @staticmethod
     def of(facts: Mapping[str, Any], seconds: Mapping[str, float]) -> BenchmarkOutcome:
-        """Return the outcome of what took the seconds `ours`, beside the seconds `reference`."""
+        """Return the outcome of a comparison of the times `ours` and `reference` in `seconds`."""
         return BenchmarkOutcome(facts, seconds["reference"] / seconds["ours"], seconds)
 
 
@@ -70,7 +70,7 @@ COMMAND = (
 
 @dataclass(frozen=True, slots=True)
 class ProcessCost:
-    """What a process took and wrote.
+    """Cost and output of a process.
 
     processor_s: user and system time, of the processes that it waited for too
     passed_s:    between its start and its end
@@ -127,7 +127,7 @@ _LOWER = "lower "
 
 
 def run_command(case: str) -> BenchmarkOutcome:
-    """Run the command, of which `case` is the line without `chorale`, in a data folder of its own."""
+    """Run `chorale` with the arguments in `case`, in a new data folder."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "CHORALE_HOME": folder}
         output = Path(folder) / "output"

@@ -172,7 +172,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One run of the training script: seconds of each step, losses of each rank, and the job's report if it has one."""
+    """A run of the training script: seconds per step, losses per rank, and the job's report if there is one."""
 
     backend: str
     step_s: Sequence[float]

@@ -230,7 +230,7 @@ def _row_of_bound(
 
 
 def _finding(name: str, kinds: Sequence[framework.Row]) -> framework.Row:
-    """Return which kind is best most often, beside what the text says; line graphs are popular in both."""
+    """Compare which kind is best most often with the paper, in which line graphs are popular too."""
     ranking = [row["kind"] for row in kinds]
     line_rank = ranking.index(_LINE) + 1 if _LINE in ranking else len(ranking) + 1
     holds = ranking[0] == _MOST_POPULAR[name] and line_rank <= _POPULAR
@@ -380,7 +380,7 @@ def _cost(row: framework.Row, key: str) -> str:
 
 
 def _frontier_all_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
-    """Yield the times over the numbers of nodes, and beside them what is gained; printed points may be far slower."""
+    """Yield times and gains by number of nodes; printed points may be far slower."""
     for name in WORKLOADS:
         times, gains = f"allreduce of {name}, us", f"{name}: faster than the paper's bases by"
         slowest = 0.0

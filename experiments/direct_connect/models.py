@@ -75,7 +75,7 @@ class _RatioClaim:
     reason: str | None = None
 
     def row(self, times: Times) -> framework.Row | None:
-        """Return the finding beside ours, None where nothing of it was computed."""
+        """Compare the paper's finding with ours; None if nothing of it was computed."""
         known = [n for n in self.nodes if (self.collective, n, self.slow) in times]
         if not known:
             return None
@@ -208,7 +208,7 @@ def _figure_3_conclusion(parts: Sequence[Sequence[framework.Row]]) -> list[frame
 
 
 def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> framework.Row:
-    """Return what `times` line graphs of `base` cost beside corollary 7.1, which is exact for BFB (theorem 10)."""
+    """Compare the cost of `times` line graphs of `base` with corollary 7.1, which is exact for BFB (theorem 10)."""
     nodes, spec = size * BANDWIDTH_TIME_DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
         measured = measure_schedule(spec, "bfb")

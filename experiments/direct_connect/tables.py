@@ -110,7 +110,7 @@ def bound_quantities(nodes: int) -> list[framework.Quantity]:
 
 
 def rate_quantity(measured: MeasuredSchedule, gap: Fraction) -> framework.Quantity:
-    """Return the all-to-all rate between certified bounds; what proves the upper one, and a simpler proof beside it."""
+    """Return the all-to-all rate between certified bounds, with the proof of the upper one and a simpler proof."""
     ours = alltoall_interval(measured.topology, gap)
     bound = distance_bound(measured.topology)
     proof = f"prices on links prove that no rate is above {framework.short_text(ours.high)}, "
@@ -331,7 +331,7 @@ def _row(spec: str, printed_s: str) -> framework.Row:
 
 
 def _points(rows: Sequence[framework.Row]) -> Iterator[Point]:
-    """Yield figure 10: what the schedules cost beside the least, a panel for each family and cost."""
+    """Yield figure 10: costs of schedules and the least costs, a panel for each family and cost."""
     for cost, keys in {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}.items():
         for row in rows:
             title = f"{row['spec'].partition(':')[0]}, {cost}"
@@ -363,7 +363,7 @@ Steps = Literal["Moore", "at most one more", "more"] | int
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What table 9 says of an instance of `family`.
+    """The row of table 9 about an instance of `family`.
 
     bfb:  whether BFB is the schedule that does it, or a stored one
     note: why a property is another one, where it is
@@ -429,7 +429,7 @@ _CLAIMS = (
 
 
 def row_of(claim: _Claim) -> framework.Row:
-    """Return what is said of the instance beside what a verified schedule and the network itself show."""
+    """Compare the paper's row with a verified schedule and with the network itself."""
     topology = parse_topology(claim.spec)
     least = least_bandwidth_factor(claim.nodes)
     by_bfb = measure_schedule(claim.spec, "bfb")

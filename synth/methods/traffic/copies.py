@@ -57,6 +57,7 @@ class DispatchPlan:
     """Trees along which tokens spread: every rank gets each chunk of a token at most once.
 
     edges: in parts of an amount, `parts` to a unit;  routes: paths of links;  pair: the route of each edge
+    uncopied_time: what the plan takes in which sources send every copy
     time:  the busiest link needs it, in amount / bandwidth;  method: `two level`, `shortest paths` or `no copies`
     """
 
@@ -68,6 +69,7 @@ class DispatchPlan:
     bound: CutBound
     method: str
     parts: int = 1
+    uncopied_time: Fraction = Fraction(0)
     time: Fraction = field(init=False)
 
     def __post_init__(self) -> None:
@@ -156,15 +158,21 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
     if fabric is None:
         edges, path = _along_shortest_paths(topology, routing)
         plans.append(_plan(topology, routing, edges, path, bound, "shortest paths"))
-        return min(plans, key=lambda plan: plan.time)
-    unit = int(np.gcd.reduce(routing.amount))
+    else:
+        plans += _rail_plans(fabric, routing, bound)
+    return replace(min(plans, key=lambda plan: plan.time), uncopied_time=plans[0].time)
+
+
+def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: CutBound) -> list[DispatchPlan]:
+    """Return a plan with whole tokens, and if that is not close to the bound, one with tokens in parts."""
+    unit, plans, path = int(np.gcd.reduce(routing.amount)), [], partial(_rail_path, fabric)
     for parts in (1, _TOKEN_PARTS):
         edges = _over_rails(fabric, replace(routing, amount=routing.amount // unit * parts), bound.time / unit * parts)
         edges = edges._replace(lo=edges.lo * unit, hi=edges.hi * unit)
-        plans.append(_plan(topology, routing, edges, partial(_rail_path, fabric), bound, "two level", parts))
-        if plans[-1].gap < _CLOSE:  # tokens are cut only if there are few
+        plans.append(_plan(fabric.topology, routing, edges, path, bound, "two level", parts))
+        if plans[-1].gap < _CLOSE:
             break
-    return min(plans, key=lambda plan: plan.time)
+    return plans
 
 
 def _plan(
