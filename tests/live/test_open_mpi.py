@@ -45,7 +45,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("test_mpi_fabric.py", 3),
         ("job/test_mpi_preload.py", 7),
         ("job/test_mpi_killed.py", 1),
-        ("job/test_mpi_choices.py", 2),
         ("test_mpi_algorithms.py", 2),
     ],
 )

@@ -1,7 +1,6 @@
 """`chorale table`: tuning tables for jobs, one file each."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,6 @@ from chorale.job.table.merging import comparison, parse_range
 from chorale.job.table.merging import merge as merged
 from chorale.job.table.model import ANY_DTYPE, Table
 from chorale.job.table.verification import TableViolation, checked_table, link_violations
-from chorale.runners.mpi.launch import find_mpiexec
 from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.synth.names import name_among
@@ -23,36 +21,19 @@ from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import SPECS, FileOutput, LinkGbps, Prices, campaigns, offer
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import write_file, write_folder
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports import job_tables, library_files
 from chorale.tuner.reports.tables import Result
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 
-LARGEST_LIBRARY_BYTES = 2**30
-_NCCL, _RCCL, _AWS = "nccl", "rccl", "aws"
-_FILES: Mapping[str, tuple[Callable[[Table, str | None], str], str]] = {
-    _NCCL: (
-        library_files.nccl_table_csv,
-        "NCCL_TUNER_CONFIG_FILE={0} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)",
-    ),
-    _RCCL: (partial(library_files.nccl_table_csv, own_channels=-1), "NCCL_TUNER_CONFIG_FILE={0}"),
-    "openmpi": (
-        library_files.open_mpi_rules,
-        "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",
-    ),
-    "openmpi6": (
-        library_files.open_mpi_json,
-        "OMPI_MCA_coll_tuned_use_dynamic_rules=1 OMPI_MCA_coll_tuned_dynamic_rules_filename={0}",
-    ),
+_VARIABLE = "NCCL_TUNER_CONFIG_FILE={0}"
+_USES = {
+    "nccl": f"{_VARIABLE} NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin)",
+    "rccl": _VARIABLE,
+    "aws": "compare it with show-tuner-decisions; aws-ofi-nccl reads no file: use Chorale's plug-in, --for nccl",
 }
-_MSCCLPP, _MPICH = "mscclpp", "mpich"
-KINDS = (_MSCCLPP, *_FILES, _AWS, _MPICH)
-_USES = {name: use for name, (_, use) in _FILES.items()} | {
-    _MSCCLPP: "PYTHONPATH={0}, then as {0}/chorale_plans.py says",
-    _MPICH: "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={0}",
-    _AWS: "compare it with show-tuner-decisions; aws-ofi-nccl reads no file: use Chorale's plug-in, --for nccl",
-}
+"""Library -> how it takes what `chorale table export` writes for it."""
 _SOURCES = "give --campaign NAME, or --topology SPEC, or PROGRAM files with --sizes RANGE"
 
 table_app = CommandLine(
@@ -202,47 +183,32 @@ def diff(
 
 @table_app.command("export")
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")],
-    kind: Annotated[str, typer.Option("--for", metavar="LIBRARY", help=f"One of {', '.join(KINDS)}.")],
+    file: TableFile,
+    kind: Annotated[str, typer.Option("--for", metavar="LIBRARY", help=f"One of {', '.join(_USES)}.")],
     output: FileOutput,
     dtype: Annotated[str | None, typer.Option(help="Whose entries, where the table has several types.")] = None,
-    library: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The libmpi.so of the MPICH that jobs use.")
-    ] = None,
 ) -> Result:
-    """Write what another library needs to follow a table.
+    """Write what NCCL or RCCL needs to follow a table.
 
-    mscclpp: its programs as plans, with a module that loads them in a job. The others choose among algorithms of their
-    own, where the table says which is the best: by settings, a baseline library:NAME, or a program of the same method.
+    They choose among algorithms of their own, where the table says which is the best: by settings, a baseline
+    library:NAME, or a program of the same method.
 
-    Example: chorale table export job.table --for openmpi -o rules.conf
+    Example: chorale table export job.table --for nccl -o tuner.csv
     """
-    kind = name_among("library", kind, KINDS, {"nccl2": "nccl", "ompi": "openmpi", "msccl++": _MSCCLPP})
-    table = load_table(file)
-    if kind == _MSCCLPP:
-        files = library_files.mscclpp_files(table)
-        write_folder(output, files)
-    elif kind == _MPICH:
-        content = read_file(str(library or _installed_mpi()), LARGEST_LIBRARY_BYTES)
-        write_file(output, library_files.mpich_selection(table, library_files.default_tree(content), dtype).encode())
-    elif kind == _AWS:
-        write_file(output, library_files.aws_csv(table, dtype, _nodes(table)).encode())
-    else:
-        write_file(output, _FILES[kind][0](table, dtype).encode())
-    document: dict[str, Any] = {"for": kind, "output": str(output)}
-    use = _USES[kind].format(output)
-    if kind in (_NCCL, _RCCL):
-        variables = library_files.nccl_variables(table, dtype)
-        use = " ".join([*(f"{name}={value}" for name, value in sorted(variables.items())), use])
-        document |= {"environment": variables, "coll_config": library_files.nccl_call_configs(table, dtype)}
-    return Result({**document, "use": use}, f"{output}: {use}")
-
-
-def _nodes(table: Table) -> int:
-    """Return the number of nodes of the table's network, 1 if it is unknown."""
-    spec = table.topology.get("spec")
-    per_node = gpus_per_machine(load_topology(spec)) if isinstance(spec, str) else None
-    return 1 if per_node is None else max(1, table.ranks // per_node)
+    kind = name_among("library", kind, _USES, {"nccl2": "nccl"})
+    table, use, document = load_table(file), _USES[kind].format(output), {"for": kind, "output": str(output)}
+    if kind == "aws":
+        spec = table.topology.get("spec")
+        per_node = gpus_per_machine(load_topology(spec)) if isinstance(spec, str) else None
+        nodes = 1 if per_node is None else max(1, table.ranks // per_node)
+        write_file(output, library_files.aws_csv(table, dtype, nodes).encode())
+        return Result({**document, "use": use}, f"{output}: {use}")
+    own_channels = -1 if kind == "rccl" else 0
+    write_file(output, library_files.nccl_table_csv(table, dtype, own_channels).encode())
+    variables = library_files.nccl_variables(table, dtype)
+    use = " ".join([*(f"{name}={value}" for name, value in sorted(variables.items())), use])
+    settings = {"environment": variables, "coll_config": library_files.nccl_call_configs(table, dtype)}
+    return Result({**document, **settings, "use": use}, f"{output}: {use}")
 
 
 def _signing_key(sign: bool) -> bytes | None:
@@ -263,15 +229,6 @@ def _written(table: Table, output: Path, key: bytes | None) -> Result:
         job_tables.table_document(table, digest) | {"output": str(output)},
         job_tables.table_lines(table, digest, str(output)),
     )
-
-
-def _installed_mpi() -> Path:
-    folder = Path(find_mpiexec()).resolve().parent.parent / "lib"
-    # A wheel's libmpi.so is a script for the linker that names the library.
-    found = max(folder.glob("libmpi.so*"), key=lambda path: path.stat().st_size, default=None)
-    if found is None:
-        raise InvalidInput("MPICH's library must be there to take its default tree", "none", "name it with --library")
-    return found
 
 
 def verification_document(data: bytes) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.runners.nccl.parameters import COLLECTIVES
 from chorale.synth.errors import CheckFailed
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.tuner.reports.library_files import (
-    COLLECTIVES,
     METHODS,
     NcclTableEntry,
     nccl_table_entries,

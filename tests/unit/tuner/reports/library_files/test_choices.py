@@ -1,22 +1,12 @@
 """Files by which libraries choose among their own algorithms, read back by the rules of those who read them."""
 
-import json
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.job.table.model import Table
-from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
-from chorale.tuner.reports.library_files import (
-    ALGORITHM_IDS,
-    default_tree,
-    mpich_selection,
-    nccl_table_csv,
-    open_mpi_json,
-    open_mpi_rules,
-)
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.reports.library_files import nccl_table_csv
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 
 
@@ -43,92 +33,6 @@ def rccl_choice(text: str, collective: str, size_bytes: int, ranks: int) -> tupl
         if fields[0] == collective and int(fields[1]) <= size_bytes <= int(fields[2]) and int(fields[7]) in (-1, ranks):
             return fields[3], fields[4], int(fields[5])
     return None
-
-
-def open_mpi_choice(text: str, collective: int, size_bytes: int, ranks: int) -> int:
-    """Return the number of the algorithm, by the rules of Open MPI's coll_tuned_dynamic_file.c and _rules.c.
-
-    Numbers follow one another, # begins a comment: collectives; of each its number and the count of sizes of
-    communicators; of each its ranks and the count of rules; of each bytes, algorithm, topology and segment. The last
-    entry whose ranks, and the last rule whose bytes, are not above those of the call decide; 0 is the fixed choice.
-    """
-    words = [int(word) for line in text.splitlines() for word in line.split("#")[0].split()]
-    numbers = iter(words)
-    answer = 0
-    for _ in range(next(numbers)):
-        number, communicators = next(numbers), next(numbers)
-        before = -1
-        for _ in range(communicators):
-            size, rules = next(numbers), next(numbers)
-            assert size > before
-            before = size
-            chosen, last = 0, -1
-            for position in range(rules):
-                first, algorithm, topology, segment = (next(numbers) for _ in range(4))
-                assert first > last
-                assert position or first == 0
-                assert (topology, segment) == (0, 0)
-                last = first
-                if first <= size_bytes:
-                    chosen = algorithm
-            if number == collective and size <= ranks:
-                answer = chosen
-    assert next(numbers, None) is None
-    return answer
-
-
-def open_mpi_6_choice(text: str, collective: str, size_bytes: int, ranks: int) -> str | None:
-    """Return the algorithm by the page "Tuning Collectives" of Open MPI 6: what matches first decides."""
-    document = json.loads(text)
-    assert document["rule_file_version"] == 3
-    assert document["module"] == "tuned"
-    for group in document["collectives"].get(collective, ()):
-        if group["comm_size_min"] <= ranks <= group["comm_size_max"]:
-            for rule in group["rules"]:
-                if (
-                    rule["msg_size_min"]
-                    <= size_bytes
-                    <= (2**63 if rule["msg_size_max"] == "inf" else rule["msg_size_max"])
-                ):
-                    return str(rule["alg"])
-            return None
-    return None
-
-
-DEFAULTS: dict[str, Any] = {
-    "collective=allreduce": {"comm_type=intra": {"algorithm=default": {}}, "comm_type=inter": {"algorithm=other": {}}},
-    "collective=allgather": {"comm_type=intra": {"algorithm=default": {}}},
-    "collective=reduce_scatter_block": {"comm_type=intra": {"algorithm=default": {}}},
-}
-
-
-def mpich_choice(tree: dict[str, Any], size_bytes: int, ranks: int, commutes: bool = True) -> str:
-    """Return the algorithm, by the rules of MPICH's csel.c: the first condition that holds leads on.
-
-    A condition that compares must be followed by another one, the last by `any`.
-    """
-    keys = list(tree)
-    for key in keys:
-        if key.startswith("algorithm="):
-            return key.removeprefix("algorithm=")
-        number = int(key.rpartition("=" if "<=" in key else "<")[2]) if "<" in key and "pow2" not in key else None
-        assert number is None or number < 2**31
-        assert number is None or keys[-1].endswith("=any")
-        holds = {
-            "comm_size<=": lambda n: ranks <= n, "comm_size<": lambda n: ranks < n,
-            "avg_msg_size<=": lambda n: size_bytes <= n, "total_msg_size<=": lambda n: size_bytes <= n,
-        }  # fmt: skip
-        condition = key.rstrip("0123456789")
-        if condition in holds:
-            true = holds[condition](number)
-        else:
-            true = {
-                "is_commutative=yes": commutes, "is_commutative=no": not commutes, "is_op_built_in=yes": True,
-                "count<pow2": False,
-            }.get(key, key.endswith("=any"))  # fmt: skip
-        if true:
-            return mpich_choice(tree[key], size_bytes, ranks, commutes)
-    raise AssertionError(f"no condition holds: {keys}")
 
 
 @st.composite
@@ -181,40 +85,9 @@ def test_rows_are_of_algorithms_that_nccl_has_for_the_collective():
     }
 
 
-@given(ranges(tuple(ALGORITHM_IDS["allgather"])))
-def test_open_mpi_chooses_what_the_table_says(found):
-    table = table_for(found, "allgather")
-    classic, json_text = open_mpi_rules(table), open_mpi_json(table)
-    for size in sizes_of(found):
-        name = wanted(found, size)
-        number = 0 if name is None else ALGORITHM_IDS["allgather"][name]
-        assert open_mpi_choice(classic, 0, size, 8) == number
-        assert open_mpi_6_choice(json_text, "allgather", size, 8) == name
-        for other in (4, 7, 9, 100):
-            assert open_mpi_choice(classic, 0, size, other) == 0
-            assert open_mpi_6_choice(json_text, "allgather", size, other) is None
-        assert open_mpi_choice(classic, 2, size, 8) == 0
-
-
-@given(ranges(("ring", "recursive_doubling", "reduce_scatter_allgather")))
-def test_mpich_chooses_what_the_table_says(found):
-    tree = json.loads(mpich_selection(table_for(found), DEFAULTS))
-    assert set(tree) == set(DEFAULTS)
-    assert tree["collective=allreduce"]["comm_type=inter"] == {"algorithm=other": {}}
-    own_tree = tree["collective=allreduce"]["comm_type=intra"]
-    for size in (size for size in sizes_of(found) if size < 2**31):
-        name = wanted(found, size)
-        assert mpich_choice(own_tree, size, 8) == ("default" if name is None else f"MPIR_Allreduce_intra_{name}")
-        assert mpich_choice(own_tree, size, 8, commutes=False) == "default"
-        assert mpich_choice(own_tree, size, 7) == mpich_choice(own_tree, size, 9) == "default"
-
-
 def test_a_program_of_a_method_that_the_library_has_counts_as_its_algorithm() -> None:
     table = ring_table()
     assert rccl_choice(nccl_table_csv(table), "allreduce", 2048, 4) == ("ring", "ll", 2)
-    assert open_mpi_choice(open_mpi_rules(table), 2, 2048, 4) == 4
-    tree = json.loads(mpich_selection(table, DEFAULTS))["collective=allreduce"]["comm_type=intra"]
-    assert mpich_choice(tree, 2048, 4) == "MPIR_Allreduce_intra_ring"
 
 
 def test_types_must_be_chosen_between_and_something_must_be_said() -> None:
@@ -223,22 +96,5 @@ def test_types_must_be_chosen_between_and_something_must_be_said() -> None:
         nccl_table_csv(two)
     assert rccl_choice(nccl_table_csv(two, "float64"), "allreduce", 3, 8) == ("tree", "simple", 0)
     for table in (table_of(own("bfb", 0, 9)), table_of(own("library:nonsense", 0, 9)), table_of()):
-        for write in (nccl_table_csv, open_mpi_rules, open_mpi_json):
-            with pytest.raises(CheckFailed, match="no entry"):
-                write(table)
-
-
-def test_mpich_algorithms_for_powers_of_two_need_them() -> None:
-    entry = own("library:recursive_doubling", 0, None, "allgather")
-    assert "recursive_doubling" in mpich_selection(table_of(entry), DEFAULTS)
-    with pytest.raises(CheckFailed, match="power of two"):
-        mpich_selection(table_of(entry, ranks=6), DEFAULTS)
-
-
-def test_the_default_tree_is_found_in_the_library() -> None:
-    text = json.dumps(DEFAULTS).encode()
-    other = b'{"collective=allreduce": {"composition=x": {}}}'
-    device = b'{"collective=allreduce": {"algorithm=device": {}}}'
-    assert default_tree(b"\x7fELF\0" + device + b"\0" + other + b'\0{"collective=\0' + text + b"\0tail") == DEFAULTS
-    with pytest.raises(Unavailable):
-        default_tree(b"\x7fELF\0" + other)
+        with pytest.raises(CheckFailed, match="no entry"):
+            nccl_table_csv(table)
