@@ -77,19 +77,13 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
         np.repeat(links.latency_class, copies**2),
         links.latencies_s,
     )
-    symmetries = _symmetries(topology, copies)
-    return ranked_topology(spec, count, sorted_links(src, dst, rates), topology, symmetries)
-
-
-def _symmetries(topology: Topology, copies: int) -> list[Column]:
-    copy = np.arange(copies)
-    lifted: list[Column] = [
+    copy, node = np.arange(copies), np.arange(topology.node_count)
+    symmetries: list[Column] = [
         (symmetry[:, None] * np.int64(copies) + copy).ravel() for symmetry in topology.automorphisms
     ]
-    if copies > 1:
-        node = np.arange(topology.node_count)
-        lifted.append((node[:, None] * copies + (copy + 1) % copies).ravel())
-    return lifted
+    if copies > 1:  # the copies of all nodes, turned by one
+        symmetries.append((node[:, None] * copies + (copy + 1) % copies).ravel())
+    return ranked_topology(spec, count, sorted_links(src, dst, rates), topology, symmetries)
 
 
 def line_graph(topology: Topology, spec: str) -> Topology:
@@ -117,22 +111,19 @@ def line_graph(topology: Topology, spec: str) -> Topology:
     dst = np.repeat(first_out[target], fan_out) + np.arange(total) - start_of_run
     zeros = np.zeros(total, dtype=np.int32)
     rates = Rates(zeros, links.bandwidths, zeros, links.latencies_s)
-    symmetries = [_moved_links(topology, order, symmetry) for symmetry in topology.automorphisms]
+    links_src, links_dst = links.src[order].astype(np.int64), links.dst[order]
+    pair, parallel = links_src * topology.node_count + links_dst, links.parallel_index()[order]
+    symmetries = [  # parallel links keep their order
+        np.searchsorted(pair, symmetry[links_src].astype(np.int64) * topology.node_count + symmetry[links_dst])
+        + parallel
+        for symmetry in topology.automorphisms
+    ]
     return ranked_topology(spec, len(links), sorted_links(src, dst, rates), topology, symmetries)
 
 
 def line_order(topology: Topology) -> NDArray[np.int64]:
     """Return the link ids of `topology` in the order in which they are ranks of its line graph."""
     return np.lexsort((topology.links.dst, topology.links.src))
-
-
-def _moved_links(topology: Topology, order: NDArray[np.int64], symmetry: Column) -> Column:
-    """Return where `symmetry` takes each rank of the line graph; parallel links keep their order."""
-    links, count = topology.links, topology.node_count
-    pair = links.src[order].astype(np.int64) * count + links.dst[order]
-    moved_pair = symmetry[links.src[order]].astype(np.int64) * count + symmetry[links.dst[order]]
-    moved: Column = np.searchsorted(pair, moved_pair) + links.parallel_index()[order]
-    return moved
 
 
 def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "product") -> Topology:
@@ -152,40 +143,26 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
         raise InvalidInput(rule, " and ".join(sorted(units)), "convert the bandwidths")
     sizes = [factor.node_count for factor in factors]
     rank = np.arange(math.prod(sizes), dtype=np.int32).reshape(sizes)
-    src = [np.take(rank, factor.links.src, axis).ravel() for axis, factor in enumerate(factors)]
-    dst = [np.take(rank, factor.links.dst, axis).ravel() for axis, factor in enumerate(factors)]
-    links = sorted_links(np.concatenate(src), np.concatenate(dst), _rates(factors))
+    src, dst, bandwidth_class, latency_class = [], [], [], []
+    bandwidths: list[Fraction] = []
+    latencies_s: list[Fraction] = []
+    for axis, links in enumerate(factor.links for factor in factors):
+        tails = np.take(rank, links.src, axis)
+        src.append(tails.ravel())
+        dst.append(np.take(rank, links.dst, axis).ravel())
+        along_axis = (-1, *[1] * (len(sizes) - axis - 1))
+        for classes, own, table in (
+            (bandwidth_class, links.bandwidth_class, bandwidths),
+            (latency_class, links.latency_class, latencies_s),
+        ):
+            classes.append(np.broadcast_to((own + len(table)).reshape(along_axis), tails.shape).ravel())
+        bandwidths += links.bandwidths
+        latencies_s += links.latencies_s
+    rates = Rates(np.concatenate(bandwidth_class), bandwidths, np.concatenate(latency_class), latencies_s)
+    product = sorted_links(np.concatenate(src), np.concatenate(dst), rates)
     symmetries: list[Column] = [
         np.take(rank, symmetry, axis).ravel()
         for axis, factor in enumerate(factors)
         for symmetry in factor.automorphisms
     ]
-    return ranked_topology(spec, rank.size, links, factors[0], symmetries)
-
-
-def _rates(factors: Sequence[Topology]) -> Rates:
-    bandwidths = _merged([factor.links.bandwidths for factor in factors])
-    latencies_s = _merged([factor.links.latencies_s for factor in factors])
-    bandwidth_classes, latency_classes = [], []
-    for axis, factor in enumerate(factors):
-        links = factor.links
-        bandwidth_class = _renamed(links.bandwidths, bandwidths)[links.bandwidth_class]
-        latency_class = _renamed(links.latencies_s, latencies_s)[links.latency_class]
-        bandwidth_classes.append(_spread(bandwidth_class, factors, axis))
-        latency_classes.append(_spread(latency_class, factors, axis))
-    return Rates(np.concatenate(bandwidth_classes), bandwidths, np.concatenate(latency_classes), latencies_s)
-
-
-def _merged(tables: Sequence[tuple[Fraction, ...]]) -> tuple[Fraction, ...]:
-    return tuple(sorted(set().union(*tables)))
-
-
-def _renamed(table: tuple[Fraction, ...], merged: tuple[Fraction, ...]) -> Column:
-    return np.array([merged.index(value) for value in table], dtype=np.int32)
-
-
-def _spread(per_link: Column, factors: Sequence[Topology], axis: int) -> Column:
-    """Return `per_link` of the factor at `axis` for its links in all places of the grid, in their order there."""
-    before = math.prod(factor.node_count for factor in factors[:axis])
-    after = math.prod(factor.node_count for factor in factors[axis + 1 :])
-    return np.tile(np.repeat(per_link, after), before)
+    return ranked_topology(spec, rank.size, product, factors[0], symmetries)

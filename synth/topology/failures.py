@@ -37,16 +37,42 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
     fewer than two neighbours go too, repeatedly. Known symmetries are dropped. Raises InvalidInput for a node or
     link that does not exist and when fewer than two compute nodes would survive.
     """
-    names = NodeNames(topology)
+    nodes_of = NodeNames(topology)
     link_alive = np.ones(len(topology.links), dtype=bool)
     for link in links:
-        link_alive &= ~parallel_links(topology.links, names, link, "removed")
-    node_alive = np.ones(topology.node_count, dtype=bool)
-    node_alive[[names.of(node) for node in nodes]] = False
-    _drop_useless_switches(topology, node_alive, link_alive)
-    if np.count_nonzero(node_alive[: topology.compute_count]) < 2:
+        link_alive &= ~parallel_links(topology.links, nodes_of, link, "removed")
+    alive = np.ones(topology.node_count, dtype=bool)
+    alive[[nodes_of.of(node) for node in nodes]] = False
+    table, ranks = topology.links, topology.compute_count
+    while True:
+        link_alive &= alive[table.src] & alive[table.dst]
+        src, dst = table.src[link_alive].astype(np.int64), table.dst[link_alive].astype(np.int64)
+        pairs = np.unique(np.concatenate([src * topology.node_count + dst, dst * topology.node_count + src]))
+        node, neighbour = np.divmod(pairs, topology.node_count)
+        useless = alive & (np.bincount(node[node != neighbour], minlength=topology.node_count) < 2)
+        useless[:ranks] = False
+        if not useless.any():
+            break
+        alive[useless] = False
+    compute_count = int(np.count_nonzero(alive[:ranks]))
+    if compute_count < 2:
         raise InvalidInput("at least two compute nodes must survive", spec, "remove fewer nodes")
-    return _survivors(topology, node_alive, link_alive, spec)
+    ids = tuple(topology.node_ids[node] for node in np.flatnonzero(alive))
+    if topology.node_ids[:ranks] == tuple(map(str, range(ranks))):
+        ids = (*map(str, range(compute_count)), *ids[compute_count:])
+    new_index = np.cumsum(alive, dtype=np.int32) - np.int32(1)
+    rates = Rates(
+        table.bandwidth_class[link_alive], table.bandwidths, table.latency_class[link_alive], table.latencies_s
+    )
+    return replace(
+        topology,
+        spec=spec,
+        node_ids=ids,
+        compute_count=compute_count,
+        links=sorted_links(new_index[src], new_index[dst], rates),
+        automorphisms=(),
+        abilities=moved_abilities(topology.abilities, new_index, alive),
+    )
 
 
 class NodeNames:
@@ -82,61 +108,6 @@ def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str)
     return mask
 
 
-def _drop_useless_switches(topology: Topology, node_alive: Mask, link_alive: Mask) -> None:
-    links = topology.links
-    while True:
-        link_alive &= node_alive[links.src] & node_alive[links.dst]
-        useless = _neighbour_counts(topology, link_alive) < 2
-        useless[: topology.compute_count] = False
-        useless &= node_alive
-        if not useless.any():
-            return
-        node_alive[useless] = False
-
-
-def _neighbour_counts(topology: Topology, link_alive: Mask) -> NDArray[np.int64]:
-    """Return the number of distinct other nodes that each node is linked with, in either direction."""
-    src = topology.links.src[link_alive].astype(np.int64)
-    dst = topology.links.dst[link_alive].astype(np.int64)
-    keys = np.concatenate([src * topology.node_count + dst, dst * topology.node_count + src])
-    node, neighbour = np.divmod(np.unique(keys), topology.node_count)
-    return np.bincount(node[node != neighbour], minlength=topology.node_count)
-
-
-def _survivors(topology: Topology, node_alive: Mask, link_alive: Mask, spec: str) -> Topology:
-    links = topology.links
-    new_index = np.cumsum(node_alive, dtype=np.int32) - np.int32(1)
-    compute_count = int(np.count_nonzero(node_alive[: topology.compute_count]))
-    bandwidths, bandwidth_class = _reencode(links.bandwidths, links.bandwidth_class[link_alive])
-    latencies_s, latency_class = _reencode(links.latencies_s, links.latency_class[link_alive])
-    src, dst = new_index[links.src[link_alive]], new_index[links.dst[link_alive]]
-    return replace(
-        topology,
-        spec=spec,
-        node_ids=_renumbered_ids(topology, node_alive, compute_count),
-        compute_count=compute_count,
-        links=Links(src, dst, bandwidth_class, bandwidths, latency_class, latencies_s),
-        automorphisms=(),
-        abilities=moved_abilities(topology.abilities, new_index, node_alive),
-    )
-
-
-def _renumbered_ids(topology: Topology, node_alive: Mask, compute_count: int) -> tuple[str, ...]:
-    compute_ids = topology.node_ids[: topology.compute_count]
-    survivors = tuple(topology.node_ids[node] for node in np.flatnonzero(node_alive))
-    if compute_ids == tuple(map(str, range(topology.compute_count))):
-        return (*map(str, range(compute_count)), *survivors[compute_count:])
-    return survivors
-
-
-def _reencode(
-    table: tuple[Fraction, ...], classes: NDArray[np.int32]
-) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
-    """Return `table` without entries that no link uses any more, and the classes that go with it."""
-    used, renumbered = np.unique(classes, return_inverse=True)
-    return tuple(table[index] for index in used), renumbered.astype(np.int32)
-
-
 def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spec: str) -> Topology:
     """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor`, each link once.
 
@@ -153,10 +124,8 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
 def rescaled(topology: Topology, chosen: Mask, factor: Fraction, spec: str) -> Topology:
     """Return `topology` with the bandwidth of `chosen` links multiplied by `factor`; its symmetries are not checked."""
     links = topology.links
-    kinds, place = np.unique(links.bandwidth_class.astype(np.int64) * 2 + chosen, return_inverse=True)
-    values = [links.bandwidths[kind // 2] * (factor if kind % 2 else 1) for kind in kinds.tolist()]
-    table = tuple(sorted(set(values)))
-    classes = np.array([table.index(value) for value in values], dtype=np.int32)[place]
+    table = [*links.bandwidths, *(bandwidth * factor for bandwidth in links.bandwidths)]
+    classes = links.bandwidth_class + chosen * np.int32(len(links.bandwidths))
     rates = Rates(classes, table, links.latency_class, links.latencies_s)
     return replace(topology, spec=spec, links=sorted_links(links.src, links.dst, rates))
 

@@ -46,9 +46,8 @@ class Links:
         """Return `links` in canonical order. O(L log L)."""
         columns = list(zip(*links, strict=True)) or [(), (), (), ()]
         src, dst = (np.array(column, dtype=np.int32) for column in columns[:2])
-        bandwidths, bandwidth_class = _encode(columns[2])
-        latencies_s, latency_class = _encode(columns[3])
-        return sorted_links(src, dst, Rates(bandwidth_class, bandwidths, latency_class, latencies_s))
+        each = np.arange(len(src))
+        return sorted_links(src, dst, Rates(each, columns[2], each, columns[3]))
 
     @staticmethod
     def of_unit_capacity(src: NDArray[np.integer], dst: NDArray[np.integer]) -> Links:
@@ -108,32 +107,31 @@ def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: C
     return ids
 
 
-def _encode(values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
-    """Return (ascending table, place of each value in it); what is the same object is hashed once."""
-    objects = {id(value): value for value in values}
-    table = tuple(sorted(set(objects.values())))
-    position = {value: index for index, value in enumerate(table)}
-    places = {name: position[value] for name, value in objects.items()}
-    return table, np.array([places[id(value)] for value in values], dtype=np.int32)
-
-
 class Rates(NamedTuple):
-    """Dictionary-encoded bandwidths and latencies: the rate of link i is `bandwidths[bandwidth_class[i]]`."""
+    """Bandwidths and latencies by class: link i has `bandwidths[bandwidth_class[i]]`; tables may be in any order."""
 
     bandwidth_class: Column
-    bandwidths: tuple[Fraction, ...]
+    bandwidths: Sequence[Fraction]
     latency_class: Column
-    latencies_s: tuple[Fraction, ...]
+    latencies_s: Sequence[Fraction]
 
 
 def sorted_links(src: Column, dst: Column, rates: Rates) -> Links:
-    """Return links in canonical order; the tables of `rates` must ascend and hold used values only. O(L log L)."""
-    order = np.lexsort((rates.latency_class, -rates.bandwidth_class, src, dst))
-    return Links(
-        src=src[order].astype(np.int32),
-        dst=dst[order].astype(np.int32),
-        bandwidth_class=rates.bandwidth_class[order].astype(np.int32),
-        bandwidths=rates.bandwidths,
-        latency_class=rates.latency_class[order].astype(np.int32),
-        latencies_s=rates.latencies_s,
-    )
+    """Return links in canonical order, with tables that ascend and hold the values in use. O(L log L)."""
+    bandwidths, bandwidth_class = _encoded(rates.bandwidth_class, rates.bandwidths)
+    latencies_s, latency_class = _encoded(rates.latency_class, rates.latencies_s)
+    order = np.lexsort((latency_class, -bandwidth_class, src, dst))
+    ends = src[order].astype(np.int32), dst[order].astype(np.int32)
+    return Links(*ends, bandwidth_class[order], bandwidths, latency_class[order], latencies_s)
+
+
+def _encoded(classes: Column, values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
+    """Return the values that `classes` use, ascending, and int32 per link: the place of its value among them."""
+    used = np.flatnonzero(np.bincount(classes, minlength=len(values))).tolist()
+    objects = {id(values[place]): values[place] for place in used}  # hashing fractions is slow: each object once
+    table = tuple(sorted(set(objects.values())))
+    position = {value: index for index, value in enumerate(table)}
+    place_of = {name: position[value] for name, value in objects.items()}
+    renamed = np.zeros(len(values), dtype=np.int32)
+    renamed[used] = [place_of[id(values[place])] for place in used]
+    return table, renamed[classes]

@@ -70,26 +70,13 @@ def _relabelled(
     src, dst = label[links.src[useful]], label[links.dst[useful]]
     wide, late = links.bandwidth_class[useful], links.latency_class[useful]
     order = np.lexsort((late, -wide.astype(np.int64), src, dst))
-    used, bandwidth = np.unique(wide, return_inverse=True)
-    timed, latency = np.unique(late, return_inverse=True)
-    rates = Rates(
-        bandwidth,
-        tuple(links.bandwidths[index] for index in used.tolist()),
-        latency,
-        tuple(links.latencies_s[index] for index in timed.tolist()),
-    )
-    nodes = len(names)
-    moved_links = sorted_links(src, dst, rates)
+    moved_links = sorted_links(src, dst, Rates(wide, links.bandwidths, late, links.latencies_s))
     network = Topology(topology.spec, names, compute_count, moved_links, topology.bandwidth_unit)
-    symmetries = tuple(
-        moved
-        for moved in (_moved(symmetry, label, nodes) for symmetry in topology.automorphisms)
-        if moved is not None and is_automorphism(network, moved)
-    )
-    return Relabelled(replace(network, automorphisms=symmetries), label, useful[order].astype(np.int32), roots)
-
-
-def _moved(symmetry: NDArray[np.int32], label: NDArray[np.int64], nodes: int) -> NDArray[np.int32] | None:
-    """Return what `symmetry` does to the new nodes; None where it takes a group apart."""
-    pairs = np.unique(label * nodes + label[symmetry])
-    return (pairs % nodes).astype(np.int32) if len(pairs) == nodes else None
+    symmetries = []
+    for symmetry in topology.automorphisms:
+        pairs = np.unique(label * len(names) + label[symmetry])
+        moved = (pairs % len(names)).astype(np.int32)
+        if len(pairs) == len(names) and is_automorphism(network, moved):  # more pairs: it takes a group apart
+            symmetries.append(moved)
+    network = replace(network, automorphisms=tuple(symmetries))
+    return Relabelled(network, label, useful[order].astype(np.int32), roots)

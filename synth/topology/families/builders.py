@@ -90,11 +90,9 @@ class FabricBuilder:
 
     def topology(self) -> Topology:
         """Return the network. O(L log L)."""
-        table = tuple(sorted(set(self.rates)))
-        lengths = [len(src) for src, _ in self.ends]
-        classes = np.repeat(np.array([table.index(rate) for rate in self.rates], dtype=np.int32), lengths)
+        wiring = np.repeat(np.arange(len(self.ends)), [len(src) for src, _ in self.ends])
         src, dst = (np.concatenate(column) for column in zip(*self.ends, strict=True))
-        rates = Rates(classes, table, np.zeros_like(classes), (Fraction(0),))
+        rates = Rates(wiring, self.rates, np.zeros_like(wiring), (Fraction(0),))
         return Topology(
             spec=self.spec,
             node_ids=tuple(self.node_ids),
