@@ -33,7 +33,14 @@ def check_topology(topology: Topology) -> Topology:
     if topology.compute_count < 2:
         value = f"{topology.compute_count} in {topology.spec}"
         raise InvalidInput("a topology must have at least two compute nodes", value, "add compute nodes")
-    _check_ids(topology.node_ids)
+    wrong = next((name for name in topology.node_ids if not _NODE_ID.fullmatch(name)), None)
+    if wrong is not None:
+        raise InvalidInput(
+            'a node id must be made of letters, digits, "_", "." and ":"', repr(wrong), "rename the node"
+        )
+    repeated = first_repeated(topology.node_ids)
+    if repeated is not None:
+        raise InvalidInput("node ids must be unique", repeated, "rename one of the nodes")
     _check_rates(topology.links.bandwidths, topology.links.latencies_s)
     require_strongly_connected(topology)
     return topology
@@ -47,17 +54,6 @@ def first_repeated(names: Iterable[str]) -> str | None:
             return name
         earlier.add(name)
     return None
-
-
-def _check_ids(node_ids: tuple[str, ...]) -> None:
-    wrong = next((name for name in node_ids if not _NODE_ID.fullmatch(name)), None)
-    if wrong is not None:
-        raise InvalidInput(
-            'a node id must be made of letters, digits, "_", "." and ":"', repr(wrong), "rename the node"
-        )
-    repeated = first_repeated(node_ids)
-    if repeated is not None:
-        raise InvalidInput("node ids must be unique", repeated, "rename one of the nodes")
 
 
 def _check_rates(bandwidths: tuple[Fraction, ...], latencies_s: tuple[Fraction, ...]) -> None:

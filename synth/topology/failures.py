@@ -200,7 +200,9 @@ def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) ->
     orbit = orbits(topology.node_count, symmetries)[: topology.compute_count]
     for node, copies in zip(*_firsts(orbit), strict=True):
         yield Failure("node", (topology.node_ids[node],), int(copies))
-    low, high = _joined_pairs(topology)
+    src, dst = topology.links.src.astype(np.int64), topology.links.dst.astype(np.int64)
+    keys = np.minimum(src, dst) * topology.node_count + np.maximum(src, dst)
+    low, high = np.divmod(np.unique(keys[src != dst]), topology.node_count)
     links: list[tuple[tuple[str, ...], int]] = []
     for pair, copies in zip(*_firsts(_pair_orbits(low, high, symmetries, topology.node_count)), strict=True):
         links.append(((topology.node_ids[low[pair]], topology.node_ids[high[pair]]), int(copies)))
@@ -216,12 +218,6 @@ def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.i
     _, first, counts = np.unique(orbit, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order]
-
-
-def _joined_pairs(topology: Topology) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    src, dst = topology.links.src.astype(np.int64), topology.links.dst.astype(np.int64)
-    keys = np.minimum(src, dst) * topology.node_count + np.maximum(src, dst)
-    return np.divmod(np.unique(keys[src != dst]), topology.node_count)
 
 
 def _pair_orbits(

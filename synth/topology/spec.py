@@ -17,7 +17,7 @@ from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FA
 from chorale.synth.topology.families.gpu_boxes import AMD_FAMILIES, NVIDIA_FAMILIES
 from chorale.synth.topology.families.grids import BASELINE_FAMILIES, GRID_FAMILIES, RING_FAMILIES, TWISTED_FAMILIES
 from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
-from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, SWITCH_FUNCTIONS, TRANSFORM_FUNCTIONS
+from chorale.synth.topology.functions import FUNCTION_LIST
 from chorale.synth.topology.grammar import (
     FILE_PREFIX,
     MODEL_MARK,
@@ -49,9 +49,7 @@ _FAMILIES = (
     *DATACENTRE_FAMILIES,
 )
 FAMILIES: Mapping[str, Family] = {family.name: family for family in _FAMILIES}
-FUNCTIONS: Mapping[str, Function] = {
-    function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS, *SWITCH_FUNCTIONS)
-}
+FUNCTIONS: Mapping[str, Function] = {function.name: function for function in FUNCTION_LIST}
 FILE_FORM = SpecForm(
     "file",
     "file:PATH",

@@ -48,7 +48,20 @@ class Topology:
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", _topology_id(self))
+        links = self.links
+        facts: dict[str, Any] = {
+            "format": "chorale-topology/1",
+            "bandwidth_unit": self.bandwidth_unit,
+            "nodes": self.node_ids,
+            "compute_count": self.compute_count,
+            "bandwidths": links.bandwidths,
+            "latencies_s": links.latencies_s,
+        }
+        if self.abilities:
+            facts["abilities"] = [[node, *ability.facts()] for node, ability in sorted(self.abilities.items())]
+        object.__setattr__(
+            self, "id", content_id(facts, (links.src, links.dst, links.bandwidth_class, links.latency_class))
+        )
 
     def __repr__(self) -> str:
         switches = f", {self.switch_count} switches" if self.switch_count else ""
@@ -110,21 +123,6 @@ class Topology:
 
     def node_kind(self, node: int) -> Literal["compute", "switch"]:
         return "compute" if node < self.compute_count else "switch"
-
-
-def _topology_id(topology: Topology) -> str:
-    links = topology.links
-    facts: dict[str, Any] = {
-        "format": "chorale-topology/1",
-        "bandwidth_unit": topology.bandwidth_unit,
-        "nodes": topology.node_ids,
-        "compute_count": topology.compute_count,
-        "bandwidths": links.bandwidths,
-        "latencies_s": links.latencies_s,
-    }
-    if topology.abilities:
-        facts["abilities"] = [[node, *ability.facts()] for node, ability in sorted(topology.abilities.items())]
-    return content_id(facts, (links.src, links.dst, links.bandwidth_class, links.latency_class))
 
 
 def transpose(topology: Topology) -> Topology:

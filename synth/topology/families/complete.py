@@ -143,7 +143,9 @@ def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
     arcs: list[Arcs] = []
     switches: list[slice | None] = []  # of the rows, of the columns
     for name, grid in (("row", rank), ("column", rank.T)):
-        arcs += _mesh_links(grid, b)
+        # The links between neighbours in the rows of `grid` that share a board
+        column = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
+        arcs += bidirectional_arcs(grid[:, column].ravel(), grid[:, column + 1].ravel())
         joined = grid.shape[1] > b
         switches.append(slice(len(ids), len(ids) + len(grid)) if joined else None)
         if joined:
@@ -162,12 +164,6 @@ def _shift_of_boards(rank: Grid, b: int, axis: int, nodes: int, switches: slice 
     if switches is not None:
         shift[switches] = np.roll(shift[switches], -b)
     return shift
-
-
-def _mesh_links(grid: Grid, b: int) -> list[Arcs]:
-    """Return the links between neighbours in the rows of `grid` that share a board."""
-    column = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
-    return bidirectional_arcs(grid[:, column].ravel(), grid[:, column + 1].ravel())
 
 
 def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:

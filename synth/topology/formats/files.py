@@ -51,7 +51,15 @@ def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine |
     `model` names the GPUs of a matrix; a dump has their compute capability.
     """
     if _is_xml(content, spec):
-        return _machine_below(_xml_root(content), model)
+        root = _xml_root(content)
+        name = root.tag.rpartition("}")[2]
+        if name == "graphs":
+            rule = "a graph file of NCCL (NCCL_GRAPH_DUMP_FILE) holds the channels that NCCL chose, not the machine's links"
+            way_out = "see `chorale topology graph SPEC FILE`, or dump the machine with NCCL_TOPO_DUMP_FILE instead"
+            raise InvalidInput(rule, "the root element <graphs>", way_out)
+        if name == "topology":
+            return read_hwloc(root, model)
+        return read_machine(root) if name == "system" else None
     text = _text(content)
     if _is_json(content, spec) and FORMAT in text[:4096]:
         return None
@@ -98,14 +106,3 @@ def _xml_root(content: bytes) -> Element:
             raise InvalidInput("a file must hold one topology dump", value, way_out)
         content = dumps[0].encode()
     return parse_xml(_HWLOC_BYTES.sub(b"", content, count=1), "an XML topology file")
-
-
-def _machine_below(root: Element, model: str | None) -> Machine | None:
-    name = root.tag.rpartition("}")[2]
-    if name == "graphs":
-        rule = "a graph file of NCCL (NCCL_GRAPH_DUMP_FILE) holds the channels that NCCL chose, not the machine's links"
-        way_out = "see `chorale topology graph SPEC FILE`, or dump the machine with NCCL_TOPO_DUMP_FILE instead"
-        raise InvalidInput(rule, "the root element <graphs>", way_out)
-    if name == "topology":
-        return read_hwloc(root, model)
-    return read_machine(root) if name == "system" else None

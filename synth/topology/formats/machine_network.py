@@ -200,7 +200,22 @@ class _Boxes:
         return max(1, min(network.boxes, machine.nvlink_gpus // max(1, len(machine.gpus))))
 
     def build(self) -> Topology:
-        self.add_wires()
+        machine = self.machine
+        names = dict.fromkeys(wire.target for gpu in machine.gpus for wire in gpu.wires if wire.kind == "nvswitch")
+        self.nvswitches: dict[str, NodeGrid] = {}
+        for name in names:
+            joined = [gpu for gpu in machine.gpus if _total(gpu, "nvswitch", name)]
+            nvls = all(gpu.nvls for gpu in joined)
+            suffix = f".{name}" if name else ""
+            switch = self.add_switch("nvswitch", suffix, NVSWITCH if nvls else None, self.domain)
+            self.nvswitches[name] = switch
+            for gpu in joined:
+                if (total := _total(gpu, "nvswitch", name)) is not None:
+                    self.wire(self.gpus[gpu.bus], switch, total)
+        for gpu in machine.gpus:
+            for target in dict.fromkeys(wire.target for wire in gpu.wires if wire.kind == "gpu"):
+                if (total := _total(gpu, "gpu", target)) is not None:
+                    self.arc(self.gpus[gpu.bus], self.gpus[target], total)
         if self.is_one_network:
             self.add_nics(self.beside_a_gpu())
         else:
@@ -255,24 +270,6 @@ class _Boxes:
         if boxes == 1 or count > 1:
             self.moving.append(grid)
         return np.repeat(grid, boxes)[: self.network.boxes]
-
-    def add_wires(self) -> None:
-        machine = self.machine
-        names = dict.fromkeys(wire.target for gpu in machine.gpus for wire in gpu.wires if wire.kind == "nvswitch")
-        self.nvswitches: dict[str, NodeGrid] = {}
-        for name in names:
-            joined = [gpu for gpu in machine.gpus if _total(gpu, "nvswitch", name)]
-            nvls = all(gpu.nvls for gpu in joined)
-            suffix = f".{name}" if name else ""
-            switch = self.add_switch("nvswitch", suffix, NVSWITCH if nvls else None, self.domain)
-            self.nvswitches[name] = switch
-            for gpu in joined:
-                if (total := _total(gpu, "nvswitch", name)) is not None:
-                    self.wire(self.gpus[gpu.bus], switch, total)
-        for gpu in machine.gpus:
-            for target in dict.fromkeys(wire.target for wire in gpu.wires if wire.kind == "gpu"):
-                if (total := _total(gpu, "gpu", target)) is not None:
-                    self.arc(self.gpus[gpu.bus], self.gpus[target], total)
 
     def add_hosts(self) -> list[NodeGrid]:
         """Add PCI switches, CPUs and their links; return the grid of each host switch by position.

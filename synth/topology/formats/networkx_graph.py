@@ -148,18 +148,7 @@ def from_graphml_root(root: Element, spec: str) -> Topology:
     """Return the checked topology below the root element of a GraphML file."""
     if tag_of(root) != "graphml":
         raise InvalidInput("an XML topology file must be GraphML", f"a file of <{root.tag}>", "convert the file")
-    _check_nodes(root)
-    text: str = defusedxml.ElementTree.tostring(root, encoding="unicode")
-    try:
-        graph = nx.parse_graphml(text, node_type=str, force_multigraph=True)
-    except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput("a GraphML file must hold one graph that NetworkX can read", error, _WAY_OUT) from None
-    _apply_defaults(graph)
-    return from_networkx(graph, spec)
-
-
-def _check_nodes(root: Element) -> None:
-    """Refuse what NetworkX would repair without notice: repeated nodes, and links of nodes that do not exist."""
+    # Refuse what NetworkX would repair without notice: repeated nodes, and links of nodes that do not exist
     nodes = [element.get("id", "") for element in root.iter() if tag_of(element) == "node"]
     ids = set(nodes)
     repeated = first_repeated(nodes)
@@ -170,9 +159,11 @@ def _check_nodes(root: Element) -> None:
         missing = [end for end in ends if end not in ids]
         if missing:
             raise InvalidInput("both ends of an edge must be nodes", missing[0], "add the node or correct the edge")
-
-
-def _apply_defaults(graph: nx.Graph[Any]) -> None:
+    text: str = defusedxml.ElementTree.tostring(root, encoding="unicode")
+    try:
+        graph = nx.parse_graphml(text, node_type=str, force_multigraph=True)
+    except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput("a GraphML file must hold one graph that NetworkX can read", error, _WAY_OUT) from None
     node_defaults = graph.graph.get("node_default", {})
     for _, data in graph.nodes(data=True):
         for key, value in node_defaults.items():
@@ -181,3 +172,4 @@ def _apply_defaults(graph: nx.Graph[Any]) -> None:
     for _, _, data in graph.edges(data=True):
         for key, value in edge_defaults.items():
             data.setdefault(key, value)
+    return from_networkx(graph, spec)
