@@ -54,7 +54,7 @@ def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine |
         root = _xml_root(content)
         name = root.tag.rpartition("}")[2]
         if name == "graphs":
-            rule = "a graph file of NCCL (NCCL_GRAPH_DUMP_FILE) holds the channels that NCCL chose, not the machine's links"
+            rule = "a graph file of NCCL holds the channels that NCCL chose, not the machine's links"
             way_out = "see `chorale topology graph SPEC FILE`, or dump the machine with NCCL_TOPO_DUMP_FILE instead"
             raise InvalidInput(rule, "the root element <graphs>", way_out)
         if name == "topology":
