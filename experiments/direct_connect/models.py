@@ -16,7 +16,7 @@ from chorale.experiments.framework import experiment as framework
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.finder.bfb_score import kautz_score
+from chorale.synth.finder.bfb_score import bfb_score_of
 from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
 from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.methods.closed_forms import ALGORITHMS
@@ -290,7 +290,7 @@ def _scores(case: tuple[int, int, int]) -> list[dict[str, Any]]:
 
 
 def _score(degree: int, nodes: int) -> dict[str, Any]:
-    score = kautz_score(degree, nodes)
+    score = bfb_score_of(f"genkautz:{degree},{nodes}")
     over = score.bandwidth_factor / least_bandwidth_factor(nodes)
     return {"degree": degree, "nodes": nodes, "over": str(over), "late": score.steps - least_steps(nodes, degree)}
 

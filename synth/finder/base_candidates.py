@@ -1,25 +1,23 @@
 """The base topologies that expansions start from, for one number of nodes and degree.
 
-The cost of a family is given by a formula in its docstring, computed from the built topology, or claimed by the
-database; what the finder returns is scored again. A search uses all bases or those of the paper, one-way or two-way.
+The cost of a base is given by a formula, computed from the built topology, or claimed by the database; the finder
+scores its results again. A search uses all bases or only those of the paper, in one direction or in both.
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", tables 8 and 9.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from chorale.synth.finder.bfb_score import BfbScore, ScoreCache
-from chorale.synth.finder.candidate import ScheduleMethod, TopologyCandidate, Traits, least_bandwidth_factor
-from chorale.synth.topology.bases.database import BaseEntry, load_bases, names_of
+from chorale.synth.finder.bfb_score import ScoreCache
+from chorale.synth.finder.candidate import TopologyCandidate, Traits, base_candidate, least_bandwidth_factor
+from chorale.synth.topology.bases.database import load_bases, names_of
 from chorale.synth.topology.families.bases import base_topology
 from chorale.synth.topology.topology import Topology
-
-Families = Callable[[int, int], Iterator[TopologyCandidate]]
 
 DISTANCE_REGULAR_STEPS: Mapping[int, int] = {
     6: 2, 9: 2, 10: 3, 14: 3, 15: 3, 16: 4, 21: 3, 26: 3, 32: 4, 35: 3, 45: 4, 70: 7, 80: 4, 189: 6, 728: 6,
@@ -32,108 +30,67 @@ _ONE_WAY = Traits(simple=True, self_loops=False, bidirectional=False, reverse_sy
 _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, reverse_symmetric=True)
 
 
-def paper_families(nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-    """Yield the bandwidth-optimal families of the paper that have `nodes` nodes and `degree`."""
-    for family in (_dense, _rings, _hamming, _circulant, _distance_regular):
-        yield from family(nodes, degree)
+def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
+    """Yield the members of families on which BFB is bandwidth-optimal; `paper_only` leaves out those we added."""
+    for spec, steps, traits in _optimal_families(nodes, degree, paper_only):
+        yield base_candidate(spec, nodes, degree, (steps, least_bandwidth_factor(nodes)), traits)
 
 
-def further_families(nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-    """Yield bandwidth-optimal families that the paper does not count among its bases."""
-    side = math.isqrt(nodes // 2)
-    if degree == 4 and side >= 2 and 2 * side * side == nodes:
-        yield _optimal(f"twisted-torus:{side}x{2 * side},{side}", nodes, degree, side, _TWO_WAY)
-    if (nodes, degree) == (8, 3):
-        yield _optimal("twisted-hypercube:3", nodes, degree, 2, _TWO_WAY)
-
-
-def _dense(nodes: int, degree: int) -> Iterator[TopologyCandidate]:
+def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tuple[str, int, Traits]]:
+    """Yield (spec, steps of BFB, traits)."""
     if nodes == degree + 1:
-        yield _optimal(f"complete:{nodes}", nodes, degree, 1, _TWO_WAY)
+        yield f"complete:{nodes}", 1, _TWO_WAY
     if nodes == 2 * degree and degree >= 2:
-        yield _optimal(f"bipartite:{degree}", nodes, degree, 2, _TWO_WAY)
+        yield f"bipartite:{degree}", 2, _TWO_WAY
     if nodes == degree + 2 and degree >= 2:
-        yield _optimal(f"dicirculant:{degree}", nodes, degree, 2, _ONE_WAY)
-
-
-def _rings(nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-    if nodes >= 3 and degree % 2 == 0:
-        spec = f"ring:{nodes}" if degree == 2 else f"biring:{degree},{nodes}"
-        yield _optimal(spec, nodes, degree, nodes // 2, _TWO_WAY if degree == 2 else _TWO_WAY_PARALLEL)
+        yield f"dicirculant:{degree}", 2, _ONE_WAY
+    if nodes >= 3 and degree == 2:
+        yield f"ring:{nodes}", nodes // 2, _TWO_WAY
+    elif nodes >= 3 and degree % 2 == 0:
+        yield f"biring:{degree},{nodes}", nodes // 2, _TWO_WAY_PARALLEL
     if nodes >= 3:
-        traits = _ONE_WAY if degree == 1 else _ONE_WAY_PARALLEL
-        yield _optimal(f"uniring:{degree},{nodes}", nodes, degree, nodes - 1, traits)
+        yield f"uniring:{degree},{nodes}", nodes - 1, _ONE_WAY if degree == 1 else _ONE_WAY_PARALLEL
     elif degree > 1:
-        yield _optimal(f"uniring:{degree},2", nodes, degree, 1, _TWO_WAY_PARALLEL)
-
-
-def _hamming(nodes: int, degree: int) -> Iterator[TopologyCandidate]:
+        yield f"uniring:{degree},2", 1, _TWO_WAY_PARALLEL
     for dimensions in range(2, min(degree, nodes.bit_length() - 1) + 1):
         letters, rest = divmod(degree, dimensions)
         if rest == 0 and (letters + 1) ** dimensions == nodes:
             spec = f"hypercube:{dimensions}" if letters == 1 else f"hamming:{dimensions},{letters + 1}"
-            yield _optimal(spec, nodes, degree, dimensions, _TWO_WAY)
-
-
-def _circulant(nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-    """Yield the circulant of two offsets with the smallest diameter (theorem 22)."""
-    if degree == 4 and nodes > 6:
+            yield spec, dimensions, _TWO_WAY
+    if degree == 4 and nodes > 6:  # the circulant of two offsets with the smallest diameter (theorem 22)
         root = math.isqrt(2 * nodes - 1)
         offset = (root + (root * root != 2 * nodes - 1)) // 2  # ceil((sqrt(2 n - 1) - 1) / 2)
-        yield _optimal(f"circulant:{nodes},{offset},{offset + 1}", nodes, degree, offset, _TWO_WAY)
-
-
-def _distance_regular(nodes: int, degree: int) -> Iterator[TopologyCandidate]:
+        yield f"circulant:{nodes},{offset},{offset + 1}", offset, _TWO_WAY
     if degree == 4 and nodes in DISTANCE_REGULAR_STEPS:
-        yield _optimal(f"distreg:4,{nodes}", nodes, degree, DISTANCE_REGULAR_STEPS[nodes], _TWO_WAY)
+        yield f"distreg:4,{nodes}", DISTANCE_REGULAR_STEPS[nodes], _TWO_WAY
+    if paper_only:
+        return
+    side = math.isqrt(nodes // 2)
+    if degree == 4 and side >= 2 and 2 * side * side == nodes:
+        yield f"twisted-torus:{side}x{2 * side},{side}", side, _TWO_WAY
+    if (nodes, degree) == (8, 3):
+        yield "twisted-hypercube:3", 2, _TWO_WAY
 
 
-def _optimal(spec: str, nodes: int, degree: int, steps: int, traits: Traits) -> TopologyCandidate:
-    return TopologyCandidate(
-        spec=spec,
-        method="bfb",
-        nodes=nodes,
-        degree=degree,
-        steps=steps,
-        bandwidth_factor=least_bandwidth_factor(nodes),
-        exact=True,
-        traits=traits,
-        least_steps=steps,
-        least_factor=least_bandwidth_factor(nodes),
-        origin=(spec,),
-    )
+def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
+    """Yield the members of families for which BFB has to be scored.
 
-
-PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
-"""Entries of the database that the paper has."""
-
-_REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
-
-
-def generalized_kautz(nodes: int, degree: int, scores: ScoreCache) -> Iterator[TopologyCandidate]:
-    """Yield the generalized Kautz graph, which exists for every nodes > degree >= 2."""
-    if degree >= 2 and nodes > degree + 1:
-        spec = f"genkautz:{degree},{nodes}"
-        whole = nodes % (degree + 1) == 0
-        traits = Traits(simple=whole, self_loops=not whole, bidirectional=False, reverse_symmetric=False)
-        yield _scored(spec, nodes, degree, scores.of(spec), traits)
-
-
-def de_bruijn(nodes: int, degree: int, scores: ScoreCache) -> Iterator[TopologyCandidate]:
-    """Yield the de Bruijn graph if `nodes` is a power of the degree."""
-    length = round(math.log(nodes, degree)) if degree >= 2 else 0
-    if length >= 2 and degree**length == nodes:
-        spec = f"debruijn:{degree},{length}"
-        traits = Traits(simple=False, self_loops=True, bidirectional=False, reverse_symmetric=True)
-        yield _scored(spec, nodes, degree, scores.of(spec), traits)
-
-
-def circulants(nodes: int, degree: int, scores: ScoreCache) -> Iterator[TopologyCandidate]:
-    """Yield circulants of more than two offsets, or two and half a turn: offsets in a row, or in growing strides.
-
-    They exist for every even nodes * degree, so that a bidirectional network always does. Not all are
-    bandwidth-optimal, hence the score.
+    Circulants exist for every even nodes * degree, so that there is always a bidirectional network. The others are
+    one-way: generalized Kautz graphs exist for every nodes > degree >= 2, de Bruijn graphs for powers of the degree.
     """
+    chosen = [(spec, _TWO_WAY) for spec in _circulants(nodes, degree)]
+    if not bidirectional and degree >= 2 and nodes > degree + 1:
+        loopless = nodes % (degree + 1) == 0
+        chosen.append((f"genkautz:{degree},{nodes}", Traits(loopless, not loopless, False, False)))
+    length = round(math.log(nodes, degree)) if degree >= 2 else 0
+    if not bidirectional and length >= 2 and degree**length == nodes:
+        chosen.append((f"debruijn:{degree},{length}", Traits(False, True, False, True)))
+    for spec, traits in chosen:
+        yield base_candidate(spec, nodes, degree, scores.of(spec), traits)
+
+
+def _circulants(nodes: int, degree: int) -> Iterator[str]:
+    """Yield circulants of more than two offsets, or of two and half a turn: consecutive offsets, or growing strides."""
     pairs = degree // 2
     if degree < 3 or degree == 4 or nodes <= degree + 1 or (degree % 2 and nodes % 2):
         return
@@ -142,77 +99,54 @@ def circulants(nodes: int, degree: int, scores: ScoreCache) -> Iterator[Topology
     stride = max(2, round(nodes ** (1 / max(pairs, 2))))
     first = max(1, min(largest - pairs + 1, stride // 2))
     powers = [min(stride**power, largest - pairs + 1 + power) for power in range(pairs)]
-    in_a_row = [list(range(start, start + pairs)) for start in (1, first)]
-    for offsets in (*in_a_row, powers):
+    for offsets in (list(range(1, 1 + pairs)), list(range(first, first + pairs)), powers):
         chosen = [*offsets, *middle]
         if len(set(offsets)) == pairs and min(offsets) >= 1 and math.gcd(nodes, *chosen) == 1:
-            spec = f"circulant:{nodes},{','.join(map(str, chosen))}"
-            traits = Traits(simple=True, self_loops=False, bidirectional=True, reverse_symmetric=True)
-            yield _scored(spec, nodes, degree, scores.of(spec), traits)
+            yield f"circulant:{nodes},{','.join(map(str, chosen))}"
+
+
+PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
+"""Entries of the database that the paper uses too."""
+
+_REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the entries of the base database, with their own schedule where they have one and with BFB."""
+    """Yield the entries of the base database; one with a stored schedule comes twice, with that and with BFB."""
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
         entry = load_bases()[name]
-        spec = _spec_of(entry)
-        traits = _traits_of_entry(entry.name)
-        claimed = BfbScore(entry.claim.steps, entry.claim.bandwidth_factor)
+        spec, traits = _spec_and_traits(name)
+        claimed = entry.claim.steps, entry.claim.bandwidth_factor
         if entry.has_stored_schedule:
-            yield _scored(spec, nodes, degree, claimed, traits, "expand")
-            yield _scored(spec, nodes, degree, scores.of(spec), traits)
+            yield base_candidate(spec, nodes, degree, claimed, traits, "expand")
+            yield base_candidate(spec, nodes, degree, scores.of(spec), traits)
         else:
-            yield _scored(spec, nodes, degree, claimed, traits)
+            yield base_candidate(spec, nodes, degree, claimed, traits)
 
 
 @cache
-def _traits_of_entry(name: str) -> Traits:
-    entry = load_bases()[name]
-    return traits_of(base_topology(entry, _spec_of(entry)), name in _REVERSE_SYMMETRIC)
+def _spec_and_traits(name: str) -> tuple[str, Traits]:
+    if name == "diamond":
+        spec = name
+    elif name.startswith("dbjmod-"):
+        spec = "dbjmod:" + name.removeprefix("dbjmod-").replace("-", ",")
+    else:
+        spec = f"base:{name}"
+    return spec, traits_of(base_topology(load_bases()[name], spec), name in _REVERSE_SYMMETRIC)
 
 
 def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
-    """Return the traits of a built topology; a bidirectional one is its own transpose. O(L log L)."""
+    """Return the traits of a built topology; a bidirectional one equals its transpose. O(L log L)."""
     links = topology.links
     pairs = np.column_stack([links.src, links.dst])
     forward = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     backward = pairs[np.lexsort((pairs[:, 0], pairs[:, 1]))][:, ::-1]
     self_loops = bool(np.any(links.src == links.dst))
     bidirectional = bool(np.array_equal(forward, backward))
-    return Traits(
-        simple=not self_loops and not np.any(links.parallel_index()),
-        self_loops=self_loops,
-        bidirectional=bidirectional,
-        reverse_symmetric=reverse_symmetric or bidirectional,
-    )
-
-
-def _spec_of(entry: BaseEntry) -> str:
-    if entry.name == "diamond":
-        return "diamond"
-    if entry.name.startswith("dbjmod-"):
-        return "dbjmod:" + entry.name.removeprefix("dbjmod-").replace("-", ",")
-    return f"base:{entry.name}"
-
-
-def _scored(
-    spec: str, nodes: int, degree: int, score: BfbScore, traits: Traits, method: ScheduleMethod = "bfb"
-) -> TopologyCandidate:
-    return TopologyCandidate(
-        spec=spec,
-        method=method,
-        nodes=nodes,
-        degree=degree,
-        steps=score.steps,
-        bandwidth_factor=score.bandwidth_factor,
-        exact=True,
-        traits=traits,
-        least_steps=score.steps,
-        least_factor=score.bandwidth_factor,
-        origin=(spec,),
-    )
+    simple = not self_loops and not np.any(links.parallel_index())
+    return Traits(simple, self_loops, bidirectional, reverse_symmetric or bidirectional)
 
 
 BaseSet = Literal["all", "paper"]
@@ -221,11 +155,11 @@ BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 @dataclass(frozen=True, slots=True)
 class BaseSources:
-    """Yields base candidates of a size.
+    """The bases that a search may use.
 
     bases:         "paper" for tables 8 and 9 of the paper only
     bidirectional: whether every link must have its reverse
-    extra_bases:   further bases, such as those from a search of this run, by (nodes, degree)
+    extra_bases:   more bases by (nodes, degree), such as those from a search of this run
     """
 
     scores: ScoreCache
@@ -236,24 +170,14 @@ class BaseSources:
     def all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         """Yield every base of `nodes` and `degree`."""
         yield from self.optimal(nodes, degree)
-        scored = [circulants(nodes, degree, self.scores)]
-        if not self.bidirectional:
-            scored += [
-                generalized_kautz(nodes, degree, self.scores),
-                de_bruijn(nodes, degree, self.scores),
-            ]
-        for candidates in scored:
-            yield from candidates
+        yield from scored_families(nodes, degree, self.scores, self.bidirectional)
 
     def optimal(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield the bases that may be bandwidth-optimal and cost nothing to score."""
-        for candidate in self._unfiltered(nodes, degree):
-            if candidate.traits.bidirectional or not self.bidirectional:
-                yield candidate
-
-    def _unfiltered(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        yield from paper_families(nodes, degree)
-        if self.bases == "all":
-            yield from further_families(nodes, degree)
-        yield from database_entries(nodes, degree, self.scores, paper_only=self.bases == "paper")
-        yield from self.extra_bases.get((nodes, degree), ())
+        """Yield the bases that may be bandwidth-optimal and need no scoring."""
+        paper_only = self.bases == "paper"
+        bases = [
+            *optimal_families(nodes, degree, paper_only),
+            *database_entries(nodes, degree, self.scores, paper_only),
+            *self.extra_bases.get((nodes, degree), ()),
+        ]
+        yield from (base for base in bases if base.traits.bidirectional or not self.bidirectional)

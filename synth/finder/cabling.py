@@ -1,7 +1,7 @@
-"""Which host becomes which node of a network, so that most of the cables that lie already stay where they are.
+"""Assign hosts to the nodes of a network so that most existing cables stay where they are.
 
 Keeping the most cables is a quadratic assignment problem. SciPy's two heuristics (fast approximate, then swaps of two)
-find good places from several starts; what they keep is counted exactly, but more might be kept.
+find good assignments from several starts. The kept cables are counted exactly, but a better assignment may exist.
 """
 
 from collections import Counter
@@ -18,18 +18,18 @@ from chorale.synth.topology.topology import Topology
 MAX_PLACED_NODES = 512
 _STARTS = 6
 _MAX_SWAPPED = 64
-"""Up to so many nodes swaps are tried: SciPy tries each pair, for seconds where nodes are more."""
+"""The largest network for which swaps are tried; SciPy tries each pair, which takes seconds for more nodes."""
 
 Cable = tuple[str, str]
-"""Two hosts; of a two-way network in the order of their names, else from the first to the second."""
+"""Two hosts: ordered by name in a two-way network, otherwise from the first to the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cabling:
     """The cables of a network between hosts.
 
-    hosts:   of each rank
-    kept, added, removed: cables that stay, that are to be laid, and that are to be taken out
+    hosts:   the host of each rank
+    kept, added, removed: cables that stay, that have to be laid, and that have to be removed
     """
 
     hosts: tuple[str, ...]
@@ -39,17 +39,19 @@ class Cabling:
 
     @property
     def moves(self) -> int:
-        """How many new cables are needed; a removed cable can be reused for one of them."""
+        """The number of new cables; a removed cable can be reused for one of them."""
         return len(self.added)
 
 
 def place_nodes(
     topology: Topology, hosts: Sequence[str], cables: Sequence[Cable], two_way: bool, seed: int = 0
 ) -> Cabling:
-    """Return `topology` on `hosts` with as many of the present `cables` kept as was found.
+    """Return an assignment of `topology` to `hosts` that keeps as many of the existing `cables` as the search found.
 
-    Hosts that are missing are called `new1`, `new2`, …. Loops need no cable. Raises InvalidInput for more hosts than
-    ranks, switches, and more than `MAX_PLACED_NODES` ranks.
+    Missing hosts are called `new1`, `new2`, …. Loops need no cable.
+
+    Raises:
+        InvalidInput: if there are more hosts than ranks, if there are switches, or more than `MAX_PLACED_NODES` ranks.
     """
     count = topology.compute_count
     if topology.switch_count or count > MAX_PLACED_NODES:

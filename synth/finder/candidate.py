@@ -12,15 +12,17 @@ from chorale.synth.errors import InvalidInput
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
     """Return the smallest number of steps in which a node can hear from all others (Moore bound).
 
-    Directed: at most degree^t nodes are t hops away. Bidirectional (every link has its reverse): at most
-    degree (degree - 1)^(t - 1), because one link of every node on the way leads back. nodes >= 2, degree >= 1.
+    At most degree^t nodes are t hops away. In a bidirectional network (every link has its reverse) they are at most
+    degree (degree - 1)^(t - 1), because one link of every node on the way leads back.
+
+    Raises:
+        ValueError: if a bidirectional network of this degree cannot reach that many nodes.
     """
     branches = degree - 1 if bidirectional else degree
     reached, ring, steps = 1, degree, 0
     while reached < nodes:
         if ring == 0:
-            rule = f"no bidirectional network of degree {degree} has {nodes} nodes"
-            raise ValueError(rule)
+            raise ValueError(f"no bidirectional network of degree {degree} has {nodes} nodes")
         reached += ring
         ring *= branches
         steps += 1
@@ -28,22 +30,35 @@ def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
 
 
 def least_bandwidth_factor(nodes: int) -> Fraction:
-    """Return (N - 1) / N: every node must receive N - 1 shards of M / N bytes through links of bandwidth B in all."""
+    """Return (N - 1) / N: every node must receive N - 1 shards of M / N bytes, over links of bandwidth B in total."""
     return Fraction(nodes - 1, nodes)
 
 
+def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fraction:
+    """Return an upper bound on the all-to-all rate of any network of this size, in units of one link's bandwidth.
+
+    Each unit occupies as many links as its target is hops away, and distances are at least those of the Moore bound.
+    """
+    left, ring, hops, distances = nodes - 1, degree, 1, 0
+    while left > 0:
+        distances += hops * min(ring, left)
+        left, hops = left - ring, hops + 1
+        ring *= max(degree - 1 if bidirectional else degree, 1)
+    return Fraction(degree, distances)
+
+
 ScheduleMethod = Literal["bfb", "expand"]
-"""bfb: breadth-first broadcast on the topology; expand: the base's own schedule, expanded with the topology."""
+"""bfb: breadth-first broadcast on the topology; expand: the stored schedule of the base, expanded with the topology."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What expansions need to know of a topology.
+    """Properties of a topology that decide which expansions apply.
 
-    simple:            neither parallel links nor self-loops
+    simple:            it has neither parallel links nor self-loops
     self_loops:        some node has a link to itself
     bidirectional:     every link has its reverse
-    reverse_symmetric: known to equal its transpose up to names (False: not known)
+    reverse_symmetric: it is known to equal its transpose up to names (False: not known)
     """
 
     simple: bool
@@ -52,13 +67,20 @@ class Traits:
     reverse_symmetric: bool
 
 
+Cost = tuple[int, Fraction]
+"""Steps and bandwidth factor (T_B in M / B) of an allgather."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopologyCandidate:
-    """Topology `spec` of `nodes` and `degree`, allgather by `method` in `steps` at T_B = `bandwidth_factor` M / B.
+    """A topology, and the cost of an allgather on it.
 
-    exact:       whether steps and factor are those of a real schedule; else they are predicted by a rule
-    least_steps, least_factor: what the real schedule cannot beat, where the prediction may be too high
-    expansions:  how many functions of topologies the spec is deep, for taste between equals
+    spec, nodes, degree: the topology
+    method:      the method of the schedule
+    steps, bandwidth_factor: T_L, and T_B in M / B
+    exact:       whether a schedule with this cost exists; otherwise a rule predicts it
+    least_steps, least_factor: lower bounds on the real cost, because a prediction may be too high
+    expansions:  how deeply the spec nests functions; candidates with fewer are preferred among equals
     origin:      the bases that it is made of
     """
 
@@ -81,11 +103,15 @@ class TopologyCandidate:
 
     @property
     def tie_break(self) -> tuple[int, int, str]:
-        """Order between candidates of equal cost: fewer expansions, shorter spec."""
+        """Order between candidates of equal cost: fewer expansions first, then the shorter spec."""
         return self.expansions, len(self.spec), self.spec
 
 
-Cost = tuple[int, Fraction]
+def base_candidate(
+    spec: str, nodes: int, degree: int, cost: Cost, traits: Traits, method: ScheduleMethod = "bfb"
+) -> TopologyCandidate:
+    """Return the candidate of a base topology whose exact `cost` is known."""
+    return TopologyCandidate(spec, method, nodes, degree, *cost, True, traits, *cost, origin=(spec,))
 
 
 def cost_of(candidate: TopologyCandidate) -> Cost:
@@ -94,7 +120,7 @@ def cost_of(candidate: TopologyCandidate) -> Cost:
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the Pareto-efficient candidates by rising steps; equals together, by `tie_break`. O(n log n)."""
+    """Return the Pareto-efficient candidates in groups of equal cost, ordered by steps, then by `tie_break`."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):
@@ -104,23 +130,22 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Return the candidates whose lowest possible cost no other candidate is expected to beat.
+    """Return the candidates whose lower bounds are not dominated by the expected cost of another one. O(n * frontier).
 
-    Candidates of equal cost all stay. O(n * frontier).
+    Candidates of equal cost are all kept.
     """
     everyone = list(candidates)
     best = [cost_of(group[0]) for group in frontier(everyone)]
-    return [candidate for candidate in everyone if not any(_beats(cost, candidate) for cost in best)]
 
+    def is_beaten(lowest: Cost) -> bool:
+        return any(cost != lowest and cost[0] <= lowest[0] and cost[1] <= lowest[1] for cost in best)
 
-def _beats(cost: Cost, candidate: TopologyCandidate) -> bool:
-    steps, factor = candidate.least_steps, candidate.least_factor
-    return cost != (steps, factor) and cost[0] <= steps and cost[1] <= factor
+    return [candidate for candidate in everyone if not is_beaten((candidate.least_steps, candidate.least_factor))]
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Allreduce of `size_bytes`, `alpha_us` microseconds for a step, `bandwidth_gbps` Gbit/s out of a whole node."""
+    """An allreduce of `size_bytes`; a step takes `alpha_us` microseconds, a node sends at `bandwidth_gbps` Gbit/s."""
 
     alpha_us: Fraction
     size_bytes: int
@@ -134,11 +159,15 @@ class Workload:
         if self.bandwidth_gbps <= 0:
             raise InvalidInput("a bandwidth must be positive", self.bandwidth_gbps, "give Gbit/s of a whole node")
 
-    def time_us(self, candidate: TopologyCandidate) -> Fraction:
-        """Return 2 (T_L alpha + T_B): a reduce_scatter and an allgather of equal cost."""
+    def us_of(self, steps: int, bandwidth_factor: Fraction) -> Fraction:
+        """Return 2 (T_L alpha + T_B) in microseconds: a reduce_scatter and an allgather of that cost."""
         per_factor_us = Fraction(8 * self.size_bytes, 1000) / self.bandwidth_gbps
-        return 2 * (candidate.steps * self.alpha_us + candidate.bandwidth_factor * per_factor_us)
+        return 2 * (steps * self.alpha_us + bandwidth_factor * per_factor_us)
+
+    def time_us(self, candidate: TopologyCandidate) -> Fraction:
+        """Return the microseconds of an allreduce on `candidate`."""
+        return self.us_of(*cost_of(candidate))
 
     def best(self, candidates: Iterable[TopologyCandidate]) -> TopologyCandidate:
-        """Return the fastest of `candidates`, the one with fewer steps of equals."""
+        """Return the fastest of `candidates`; among equals the one with the fewest steps."""
         return min(candidates, key=lambda candidate: (self.time_us(candidate), candidate.steps))

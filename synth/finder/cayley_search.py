@@ -1,15 +1,14 @@
-"""Search for base graphs: random Cayley digraphs of a size, by seed, spread over an executor, with a log in JSON.
+"""Search for base graphs: random Cayley digraphs of a size, by seed, distributed over an executor, logged as JSON.
 
-The groups are semidirect products of cyclic groups. The log holds the seeds that are done and the specs they gave.
+The groups are semidirect products of cyclic groups. The log holds the number of finished seeds and the specs found.
 """
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.base_candidates import traits_of
 from chorale.synth.finder.bfb_score import MAX_DEGREE, bfb_score
-from chorale.synth.finder.candidate import TopologyCandidate, Traits, frontier, least_steps
+from chorale.synth.finder.candidate import TopologyCandidate, Traits, base_candidate, frontier, least_steps
 from chorale.synth.finder.constructions import divisors
 from chorale.synth.finder.find import FinderQuery
 from chorale.synth.kernels import native
@@ -26,20 +25,18 @@ from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.spec import parse_topology
 
 
-def semidirect_groups(order: int) -> Iterator[SemidirectProduct]:
-    """Yield Z_m x|_r Z_k x Z_l with m k l = `order`, for all factors and all r of order dividing k modulo m.
+@cache
+def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
+    """Return all groups Z_m x|_r Z_k x Z_l with m k l = `order` and r of an order that divides k modulo m.
 
-    Cyclic groups come first. Some are isomorphic; a search loses time by that, not answers.
+    Cyclic groups come first. Some groups are isomorphic, which costs a search time but no answers.
     """
-    yield SemidirectProduct(order, 1, 1)
-    for m in divisors(order):
-        for k in divisors(order // m):
-            if k == 1 or m == 1:
-                continue
-            for r in range(1, m):
-                group = SemidirectProduct(m, k, r, order // (m * k))
-                if group.is_group:
-                    yield group
+    groups = [SemidirectProduct(order, 1, 1)]
+    for m in divisors(order)[1:]:
+        for k in divisors(order // m)[1:]:
+            products = (SemidirectProduct(m, k, r, order // (m * k)) for r in range(1, m))
+            groups += [group for group in products if group.is_group]
+    return tuple(groups)
 
 
 @lru_cache(maxsize=8)
@@ -59,7 +56,7 @@ _WORK = 2**24
 
 @dataclass(frozen=True, slots=True)
 class CayleySearch:
-    """What is searched for: Cayley digraphs of `nodes` and `degree`, with inverses of all generators or not."""
+    """A search for Cayley digraphs of `nodes` and `degree`; bidirectional ones have the inverses of all generators."""
 
     nodes: int
     degree: int
@@ -68,17 +65,17 @@ class CayleySearch:
     def __post_init__(self) -> None:
         if not self.is_possible(self.nodes, self.degree):
             limits = f"a degree from 2 to {MAX_DEGREE} and more nodes than that, at most {MAX_SEARCH_NODES}"
-            rule = f"a search must have {limits}"
-            raise InvalidInput(rule, f"{self.nodes} nodes of degree {self.degree}", "search for a smaller base")
+            value = f"{self.nodes} nodes of degree {self.degree}"
+            raise InvalidInput(f"a search must have {limits}", value, "search for a smaller base")
 
     @staticmethod
     def is_possible(nodes: int, degree: int) -> bool:
-        """Whether the search covers this size."""
+        """Return whether a search can have this size."""
         return degree < nodes <= MAX_SEARCH_NODES and 2 <= degree <= MAX_DEGREE
 
     @property
     def trials(self) -> int:
-        """Generator sets that one seed tries: no more than it takes to see every one of them, as good as surely.
+        """Generator sets that one seed tries: no more than it takes to see every one of them almost surely.
 
         A set is drawn with a probability of at least degree! / (nodes - 1)^degree. After log(sets) + `_SURELY` times
         the inverse of that, one of all `sets` is still missing with a probability below e^-`_SURELY`.
@@ -89,7 +86,7 @@ class CayleySearch:
 
 
 def searches_for(query: FinderQuery) -> list[CayleySearch]:
-    """Return the searches useful for a query: graphs of its size, and those whose line graphs are of its size."""
+    """Return the searches that can help a query: graphs of its size, and those whose line graphs have its size."""
     searches: list[CayleySearch] = []
     nodes = query.nodes
     while nodes > query.degree + 1:
@@ -110,83 +107,55 @@ def search_cayley_graphs(
 ) -> tuple[TopologyCandidate, ...]:
     """Return the Pareto-efficient Cayley digraphs among the results of all `seeds` and `previous` ones.
 
-    A task is one seed, tried on one group: seed s takes group s modulo their number. So a search can be stopped and
-    continued with the seeds that are missing; the union of seeds alone decides the result, not where or when they ran.
-    Of equal cost, the first spec by `tie_break` stays. All are scored at the identity only, which is exact: Cayley
-    digraphs are vertex-transitive.
+    A task is one seed, tried on one group: seed s uses group s modulo their number. Only the union of seeds decides the
+    result, so a search can be stopped and continued with the missing ones. Of equal cost, the first spec by `tie_break`
+    stays. Graphs are scored at the identity only, which is exact because Cayley digraphs are vertex-transitive.
     """
     tasks = [(search, seed) for seed in sorted(set(seeds))]
-    candidates_of_all = list(previous)
+    found = list(previous)
     for candidates in executor.map(_try_seed, tasks, None, progress):
-        candidates_of_all += candidates
-    return tuple(group[0] for group in frontier(candidates_of_all))
+        found += candidates
+    return tuple(group[0] for group in frontier(found))
 
 
 LOAD_UNIT = 840
-"""Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole."""
+"""Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole numbers."""
 
 NO_LOAD = np.iinfo(np.int64).max
 
 
 def _try_seed(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCandidate]:
     search, seed = task
-    groups = _groups(search.nodes)
+    nodes, degree, two_way = search.nodes, search.degree, search.bidirectional
+    groups = semidirect_groups(nodes)
     group = groups[seed % len(groups)]
-    most_steps = least_steps(search.nodes, search.degree, search.bidirectional) + _EXTRA_STEPS
+    most_steps = least_steps(nodes, degree, two_way) + _EXTRA_STEPS
     table = multiplication_table(group)
-    kind = (search.degree, search.bidirectional, most_steps)
-    loads, generators = native.best_generators(table, *kind, search.trials, seed)
-    return [
-        _candidate(search, group, sorted(map(int, generators[steps])), steps, int(loads[steps]))
-        for steps in np.flatnonzero(loads != NO_LOAD).tolist()
-    ]
-
-
-@cache
-def _groups(order: int) -> tuple[SemidirectProduct, ...]:
-    return tuple(semidirect_groups(order))
-
-
-def _candidate(
-    search: CayleySearch, group: SemidirectProduct, generators: list[int], steps: int, load: int
-) -> TopologyCandidate:
-    factor = Fraction(search.degree * load, search.nodes * LOAD_UNIT)
-    spec = f"cayley:{group.m}.{group.k}.{group.r}.{group.l},{','.join(map(str, generators))}"
-    return TopologyCandidate(
-        spec=spec,
-        method="bfb",
-        nodes=search.nodes,
-        degree=search.degree,
-        steps=steps,
-        bandwidth_factor=factor,
-        exact=True,
-        traits=Traits(
-            simple=True,
-            self_loops=False,
-            bidirectional=search.bidirectional,
-            reverse_symmetric=search.bidirectional,
-        ),
-        least_steps=steps,
-        least_factor=factor,
-        origin=(spec,),
-    )
+    loads, generators = native.best_generators(table, degree, two_way, most_steps, search.trials, seed)
+    traits = Traits(simple=True, self_loops=False, bidirectional=two_way, reverse_symmetric=two_way)
+    found = []
+    for steps in np.flatnonzero(loads != NO_LOAD).tolist():
+        names = ",".join(map(str, sorted(generators[steps].tolist())))
+        spec = f"cayley:{group.m}.{group.k}.{group.r}.{group.l},{names}"
+        factor = Fraction(degree * int(loads[steps]), nodes * LOAD_UNIT)
+        found.append(base_candidate(spec, nodes, degree, (steps, factor), traits))
+    return found
 
 
 FORMAT = "chorale-base-search/1"
-_WAY_OUT = "start a new file"
 _MAX_SEEDS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Seeds 0 to `seeds` - 1 are done; `frontier` holds the best of them."""
+    """Seeds 0 to `seeds` - 1 are finished; `frontier` holds the best of their results."""
 
     seeds: int
     frontier: tuple[TopologyCandidate, ...]
 
 
 def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
-    """Return the JSON that `read_log` reads, in order of size."""
+    """Return the JSON that `read_log` reads, ordered by size."""
     searches = sorted(log, key=lambda search: (search.nodes, search.degree, search.bidirectional))
     entries = [
         {
@@ -202,33 +171,29 @@ def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
 
 
 def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
-    """Return what `write_log` wrote; every spec is built and scored again, so that the file need not be trusted.
+    """Return what `write_log` wrote. Every spec is built and scored again, so the file need not be trusted.
 
-    Raises InvalidInput naming the file for anything else.
+    Raises:
+        InvalidInput: for anything else; the message names the file.
     """
+    log = {}
     try:
         document = json.loads(content)
         if document["format"] != FORMAT:
             raise ValueError("another format")
-        return dict(_entry(entry) for entry in document["hunts"])
+        for entry in document["hunts"]:
+            nodes, degree, seeds = counts = entry["nodes"], entry["degree"], entry["seeds"]
+            if any(type(value) is not int for value in counts) or not 0 <= seeds <= _MAX_SEEDS:
+                raise ValueError("counts that are not whole numbers in range")
+            search = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
+            log[search] = SearchProgress(seeds, tuple(_scored_again(search, str(spec)) for spec in entry["found"]))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         rule = f"{file_name} must be a record of a search ({FORMAT})"
-        raise InvalidInput(rule, str(error) or "something else", _WAY_OUT) from None
+        raise InvalidInput(rule, str(error) or "something else", "start a new file") from None
+    return log
 
 
-def _entry(entry: Mapping[str, Any]) -> tuple[CayleySearch, SearchProgress]:
-    nodes, degree, seeds = entry["nodes"], entry["degree"], entry["seeds"]
-    if any(type(value) is not int for value in (nodes, degree, seeds)) or not 0 <= seeds <= _MAX_SEEDS:
-        raise ValueError("counts that are not whole numbers in range")
-    search = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
-    return search, SearchProgress(seeds, _candidates(search, entry["found"]))
-
-
-def _candidates(search: CayleySearch, specs: Sequence[Any]) -> tuple[TopologyCandidate, ...]:
-    return tuple(_candidate_search_log(search, str(spec)) for spec in specs)
-
-
-def _candidate_search_log(search: CayleySearch, spec: str) -> TopologyCandidate:
+def _scored_again(search: CayleySearch, spec: str) -> TopologyCandidate:
     if not spec.startswith("cayley:"):
         raise ValueError(f"a base that is not a Cayley digraph: {spec[:60]}")
     topology = parse_topology(spec)
@@ -237,17 +202,4 @@ def _candidate_search_log(search: CayleySearch, spec: str) -> TopologyCandidate:
         raise ValueError(f"a base of another size: {spec[:60]}")
     if search.bidirectional and not traits.bidirectional:
         raise ValueError(f"a base that is not bidirectional: {spec[:60]}")
-    score = bfb_score(topology)
-    return TopologyCandidate(
-        spec=spec,
-        method="bfb",
-        nodes=search.nodes,
-        degree=search.degree,
-        steps=score.steps,
-        bandwidth_factor=score.bandwidth_factor,
-        exact=True,
-        traits=traits,
-        least_steps=score.steps,
-        least_factor=score.bandwidth_factor,
-        origin=(spec,),
-    )
+    return base_candidate(spec, search.nodes, search.degree, bfb_score(topology), traits)

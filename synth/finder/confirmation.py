@@ -1,21 +1,20 @@
-"""From predicted to confirmed costs: candidates are scored on the built topology, ties are broken, schedules verified.
+"""From predicted to confirmed costs: candidates are scored on the built topology, ties broken, schedules verified.
 
-Of candidates of equal cost the one of the higher all-to-all rate is taken, where that is cheap to compute; a search may
-also rank by that rate, alone or beside the costs of an allreduce. The schedule
-of the final candidates is made, verified, and compared with the claimed cost.
+Among candidates of equal cost, the one with the higher all-to-all rate is chosen if that is cheap to compute. A search
+may also rank by that rate, alone or together with the costs of an allreduce.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
-from chorale.synth.finder.candidate import TopologyCandidate, cost_of, promising
+from chorale.synth.finder.candidate import Cost, TopologyCandidate, cost_of, promising
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.alltoall.rate import AllToAllRate
 from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
@@ -25,152 +24,126 @@ from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import Cost
 from chorale.synth.verify.verify import verify
 
 
-def with_exact_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
-    """Return the promising `candidates` with real costs, scoring here what `scores` does not know yet.
-
-    A stored schedule, expanded, costs exactly what the rules say; all others are breadth-first broadcast.
-    """
-    return [candidate if candidate.exact else _real(candidate, scores) for candidate in promising(candidates)]
-
-
 def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
-    """Return `candidates`, with real costs where `scores` has them."""
-    return [
-        _real(candidate, scores) if not candidate.exact and scores.has(candidate.spec) else candidate
-        for candidate in candidates
-    ]
+    """Return `candidates`, with the real costs of those that `scores` contains.
+
+    Only predicted costs of BFB change: what an expanded stored schedule costs is exact by the rules.
+    """
+    known = []
+    for candidate in candidates:
+        if not candidate.exact and candidate.spec in scores:
+            steps, factor = scores[candidate.spec]
+            real: Any = {"steps": steps, "bandwidth_factor": factor, "least_steps": steps, "least_factor": factor}
+            known.append(replace(candidate, exact=True, **real))
+        else:
+            known.append(candidate)
+    return known
 
 
 def most_promising(candidates: Sequence[TopologyCandidate], count: int) -> list[str]:
-    """Return up to `count` specs whose scores are needed, those that may take the fewest steps first."""
+    """Return up to `count` specs that have to be scored, ordered by the fewest steps that they may take."""
     waiting = [candidate for candidate in promising(candidates) if not candidate.exact]
     waiting.sort(key=lambda candidate: (candidate.least_steps, cost_of(candidate), candidate.tie_break))
     return [candidate.spec for candidate in waiting[:count]]
 
 
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
-    """Score the frontier's costs that rest on a theorem or on the database, one topology per task, and compare.
+    """Score the candidates whose costs rest on a theorem or on the database, one topology per task.
 
-    Raises CheckFailed if a real cost differs.
+    Raises:
+        CheckFailed: if a real cost differs from the claimed one.
     """
     claimed = [candidate for group in groups for candidate in group if candidate.method == "bfb"]
     scores.compute([candidate.spec for candidate in claimed], executor)
     for candidate in claimed:
-        score = scores.of(candidate.spec)
-        if (score.steps, score.bandwidth_factor) != cost_of(candidate):
+        score = scores[candidate.spec]
+        if score != cost_of(candidate):
             value = f"{score.steps} steps and {score.bandwidth_factor}"
             rule = f"bfb on {candidate.spec} must take {candidate.steps} steps and {candidate.bandwidth_factor} M/B"
             raise CheckFailed(rule, value, "report this as a defect of the finder")
 
 
-def _real(candidate: TopologyCandidate, scores: ScoreCache) -> TopologyCandidate:
-    score = scores.of(candidate.spec)
-    return replace(
-        candidate,
-        steps=score.steps,
-        bandwidth_factor=score.bandwidth_factor,
-        exact=True,
-        least_steps=score.steps,
-        least_factor=score.bandwidth_factor,
-    )
-
-
 MAX_RATED_NODES = 128
-"""Rates of larger networks can take seconds each."""
+"""The largest network whose rate breaks ties; those of larger ones can take seconds each."""
 _CONTENDERS = 4
 
 
 def break_ties(
     groups: Sequence[tuple[TopologyCandidate, ...]], executor: Executor, progress: Progress | None = None
 ) -> list[TopologyCandidate]:
-    """Return one candidate of each group of equals: by all-to-all rate where nodes are few, then by `tie_break`.
+    """Return one candidate of each group of equal cost: the one with the highest all-to-all rate, then by `tie_break`.
 
-    The rate is the lower of its certified bounds: one that flows reach. One task per topology.
+    The rate is the lower of its certified bounds, which flows reach. Large networks are chosen by `tie_break` alone.
     """
     contenders = [group[:_CONTENDERS] if group[0].nodes <= MAX_RATED_NODES else group[:1] for group in groups]
-    specs = list(dict.fromkeys(c.spec for group in contenders if len(group) > 1 for c in group))
-    rates = dict(zip(specs, executor.map(_rate, specs, None, progress), strict=True))
-    return [min(group, key=lambda c: (-rates.get(c.spec, Fraction(0)), c.tie_break)) for group in contenders]
+    rates = rates_of([one.spec for group in contenders if len(group) > 1 for one in group], executor, progress)
 
+    def order(candidate: TopologyCandidate) -> tuple[Fraction, tuple[int, int, str]]:
+        return -rates[candidate.spec].lower if candidate.spec in rates else Fraction(0), candidate.tie_break
 
-def _rate(_shared: None, spec: str) -> Fraction:
-    return alltoall_rate(parse_topology(spec)).lower
+    return [min(group, key=order) for group in contenders]
 
 
 Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
-"""schedule: made with the rows of all ranks and verified; symmetric schedule: with those of rank 0, and symmetries;
-prediction: no schedule, but other code than scored it, on the network that was expanded or on the network itself built.
-"""
+"""How a cost was confirmed. schedule: by a verified schedule with the rows of all ranks; symmetric schedule: with those
+of rank 0 and symmetries; prediction: without a schedule, by code other than that which scored the candidate, on the
+network that was expanded or on the built network."""
+
+MAX_WHOLE_RANKS = 1024
+"""The largest network for which the rows of all ranks are made even if those of rank 0 would be enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleLimits:
-    """Up to how many ranks schedules are made whole even where rank 0 would do, and at all."""
+def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
+    """Confirm the claimed cost of `candidate` and return how; "none" only above `MAX_EXPANDED_RANKS` ranks.
 
-    full: int = 1024
-    expanded: int = MAX_EXPANDED_RANKS
-
-
-def confirm(
-    candidate: TopologyCandidate, executor: Executor, limits: ScheduleLimits = ScheduleLimits()
-) -> Confirmation:
-    """Return how the claimed cost was confirmed; "none" only above the ranks of `limits.expanded`.
-
-    Raises CheckFailed if `synth METHOD SPEC` does not give a verified schedule of exactly that cost, or another
-    prediction than claimed.
+    Raises:
+        CheckFailed: if `synth METHOD SPEC` does not give a verified schedule of exactly that cost, or if a prediction
+            differs from it.
     """
     topology = parse_topology(candidate.spec)
-    confirmation, real = _confirmed(candidate, topology, executor, limits)
-    claimed = (candidate.nodes, candidate.degree, candidate.steps, candidate.bandwidth_factor)
-    found = (topology.compute_count, topology.degree, *(real or claimed[2:]))
+    ranks = topology.compute_count
+    real: tuple[int, Fraction | None] | None
+    how: Confirmation = "schedule"
+    if ranks > MAX_WHOLE_RANKS and candidate.method == "bfb" and automorphisms_are_transitive(topology):
+        how, cost = "symmetric schedule", verify(symmetric_bfb(topology, ALLGATHER, executor)).cost
+        real = cost.steps, cost.bandwidth_factor
+    elif ranks <= MAX_EXPANDED_RANKS:
+        cost = synthesize(candidate.method, topology, ALLGATHER, None, executor).cost
+        real = cost.steps, cost.bandwidth_factor
+    else:
+        real = _predicted(candidate, topology, executor)
+        how = "none" if real is None else "prediction"
+    claimed = (candidate.nodes, candidate.degree, *cost_of(candidate))
+    found = (ranks, topology.degree, *(real or cost_of(candidate)))
     if claimed != found:
         rule = f"{candidate.method} on {candidate.spec} must have the nodes, degree, steps and factor that are claimed"
         value = f"{', '.join(map(str, found))} instead of {', '.join(map(str, claimed))}"
         raise CheckFailed(rule, value, "report this as a defect of the finder")
-    return confirmation
+    return how
 
 
-def _confirmed(
-    candidate: TopologyCandidate, topology: Topology, executor: Executor, limits: ScheduleLimits
-) -> tuple[Confirmation, tuple[int, Fraction | None] | None]:
-    """Return how, and the real steps and factor."""
-    ranks = topology.compute_count
-    if ranks > limits.full and candidate.method == "bfb" and automorphisms_are_transitive(topology):
-        return "symmetric schedule", _facts(verify(symmetric_bfb(topology, ALLGATHER, executor)).cost)
-    if ranks <= limits.expanded:
-        return "schedule", _facts(synthesize(candidate.method, topology, ALLGATHER, None, executor).cost)
-    computed_again = _computed_again(candidate, topology, executor)
-    return ("none", None) if computed_again is None else ("prediction", computed_again)
-
-
-def _computed_again(
-    candidate: TopologyCandidate, topology: Topology, executor: Executor
-) -> tuple[int, Fraction] | None:
-    """Return the exact cost by other code than scored the candidate, if there is any that does not take too long."""
+def _predicted(candidate: TopologyCandidate, topology: Topology, executor: Executor) -> Cost | None:
+    """Return the exact cost by code other than that which scored the candidate; None if that would take too long."""
     if candidate.method == "expand":
         prediction = predict_allgather(candidate.spec, executor)
         return prediction.steps, prediction.bandwidth_factor
+    base = _line_base(candidate.spec) if candidate.degree <= MAX_DEGREE else None
     try:
-        base = _line_base(candidate.spec)
-        if base is not None and candidate.degree <= MAX_DEGREE:
+        if base is not None:
             prediction = predict_bfb_line(parse_topology(base))
             return prediction.steps, prediction.bandwidth_factor
-        if not candidate.spec.startswith("genkautz:"):
-            return None
-        score = bfb_score(topology)
+        return bfb_score(topology) if candidate.spec.startswith("genkautz:") else None
     except InvalidInput:
         return None
-    return score.steps, score.bandwidth_factor
 
 
 def _line_base(spec: str) -> str | None:
-    """Return a network whose line graph is `spec` up to names, if there is one that can be told from the spec.
+    """Return a network whose line graph is `spec` up to names, None if the spec does not show one.
 
-    Generalized Kautz and de Bruijn graphs are line graphs of smaller ones of their kind: L(Pi(d, m)) = Pi(d, d m).
+    Generalized Kautz and de Bruijn graphs are line graphs of smaller ones of their family: L(Pi(d, m)) = Pi(d, d m).
     """
     tree = parse_spec(spec)
     if isinstance(tree, FunctionCall) and tree.name == "line":
@@ -186,32 +159,15 @@ def _line_base(spec: str) -> str | None:
     return None
 
 
-def _facts(cost: Cost) -> tuple[int, Fraction | None]:
-    return cost.steps, cost.bandwidth_factor
-
-
 Goal = Literal["allreduce", "alltoall", "both"]
 
 MAX_NODES_BY_RATE = 1024
-"""Up to so many nodes a goal may be the rate of an all-to-all: larger networks take minutes each."""
+"""The largest network that can be ranked by all-to-all rate; larger ones take minutes each."""
 _ROWS = 5
 
 
-def greatest_rate(nodes: int, degree: int, bidirectional: bool) -> Fraction:
-    """Return what no network exceeds: a node must send over as many links as its distances add up to.
-
-    Distances are at least those of the Moore bound; the unit is a link. nodes >= 2, degree >= 1.
-    """
-    left, ring, hops, distances = nodes - 1, degree, 1, 0
-    while left > 0:
-        distances += hops * min(ring, left)
-        left, hops = left - ring, hops + 1
-        ring *= max(degree - 1 if bidirectional else degree, 1)
-    return Fraction(degree, distances)
-
-
 def rates_of(specs: Sequence[str], executor: Executor, progress: Progress | None) -> dict[str, AllToAllRate]:
-    """Return the certified bounds on the all-to-all rate of each of `specs`, one topology per task."""
+    """Return certified bounds on the all-to-all rate of each of `specs`, one topology per task."""
     known = list(dict.fromkeys(specs))
     return dict(zip(known, executor.map(_alltoall_rate, known, None, progress), strict=True))
 
@@ -223,21 +179,21 @@ def _alltoall_rate(_shared: None, spec: str) -> AllToAllRate:
 def rated_frontier(
     candidates: Sequence[TopologyCandidate], rates: Mapping[str, AllToAllRate], goal: Goal
 ) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the best candidates by falling rate that flows reach, equals together, the simplest first.
+    """Return the best candidates of exact costs in groups of equals, ordered by falling rate that flows reach.
 
-    alltoall: the few best; both: those that no other beats in rate, steps and bandwidth time at once. Costs are exact.
+    For the goal alltoall these are the best few, for both those that no other one beats in rate, steps and bandwidth
+    time at once.
     """
 
     def order(candidate: TopologyCandidate) -> tuple[Fraction, int, Fraction]:
         return -rates[candidate.spec].lower, *cost_of(candidate)
 
     ordered = sorted(candidates, key=lambda one: (order(one), one.tie_break))
-    groups = [tuple(group) for _, group in groupby(ordered, key=order)]
+    groups = {cost: tuple(group) for cost, group in groupby(ordered, key=order)}
     if goal == "alltoall":
-        return groups[:_ROWS]
-    costs = [order(group[0]) for group in groups]
+        return list(groups.values())[:_ROWS]
     return [
         group
-        for group, cost in zip(groups, costs, strict=True)
-        if not any(other != cost and all(other[i] <= cost[i] for i in range(len(cost))) for other in costs)
+        for cost, group in groups.items()
+        if not any(other != cost and all(other[i] <= cost[i] for i in range(3)) for other in groups)
     ]

@@ -1,8 +1,7 @@
-"""Topology search: the Pareto-optimal networks by steps and bandwidth time for a number of nodes and degree, or many.
+"""Topology search: the networks of a given number of nodes and degree that are Pareto-optimal by steps and T_B.
 
-Constructions of N nodes build on those of divisors of N. Sizes with the same largest prime factor share most of these,
-so with many sizes such sizes are one task, in which smaller ones come first (a dynamic programme), and tasks repeat
-little.
+Constructions of N nodes build on those of divisors of N. When many sizes are searched, sizes with the same largest
+prime factor share most of these, so they form one task, smaller sizes first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,6 @@ from chorale.synth.finder.confirmation import (
     most_promising,
     rated_frontier,
     rates_of,
-    with_exact_costs,
     with_known_costs,
 )
 from chorale.synth.finder.constructions import SeparateConstructions
@@ -40,11 +38,12 @@ MAX_LINKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FinderQuery:
-    """Topologies of `nodes` nodes, each with `degree` links out and in.
+    """A search for topologies of `nodes` nodes, each with `degree` links out and in.
 
     bidirectional: whether every link must have its reverse
-    bases: "all", or "paper" for the bases of the paper only
-    Raises InvalidInput for a question without an answer, or one that is too large.
+    bases:         "all", or "paper" for the bases of the paper only
+
+    Raises InvalidInput if no such network exists or it would be too large.
     """
 
     nodes: int
@@ -53,26 +52,28 @@ class FinderQuery:
     bases: BaseSet = "all"
 
     def __post_init__(self) -> None:
+        nodes, degree = self.nodes, self.degree
         if self.bases not in BASE_SETS:
             raise unknown_name("set of bases", self.bases, BASE_SETS)
-        _require(2 <= self.nodes <= MAX_NODES, f"the number of nodes must lie between 2 and {MAX_NODES}", self.nodes)
-        _require(self.degree >= 1, "the degree must be at least 1", self.degree)
-        if self.degree >= self.nodes:
-            rule = "the degree must be below the number of nodes"
-            way_out = f"{self.nodes - 1} links reach all others from a node; ask for at most that degree"
-            raise InvalidInput(rule, f"degree {self.degree} for {self.nodes} nodes", way_out)
-        links = self.nodes * self.degree
-        _require(links <= MAX_LINKS, f"nodes times degree must be at most {MAX_LINKS} links", links)
-        if self.bidirectional:
-            self._require_two_way()
-
-    def _require_two_way(self) -> None:
-        if self.nodes * self.degree % 2:
+        for holds, rule, value in (
+            (2 <= nodes <= MAX_NODES, f"the number of nodes must lie between 2 and {MAX_NODES}", nodes),
+            (degree >= 1, "the degree must be at least 1", degree),
+        ):
+            if not holds:
+                raise InvalidInput(rule, value, "choose another number")
+        size = f"{nodes} nodes of degree {degree}"
+        if degree >= nodes:
+            way_out = f"{nodes - 1} links from a node reach all others; ask for at most that degree"
+            raise InvalidInput("the degree must be below the number of nodes", size, way_out)
+        if nodes * degree > MAX_LINKS:
+            rule = f"nodes times degree must be at most {MAX_LINKS} links"
+            raise InvalidInput(rule, nodes * degree, "choose another number")
+        if self.bidirectional and nodes * degree % 2:
             rule = "a bidirectional network must have an even number of nodes times degree"
-            raise InvalidInput(rule, f"{self.nodes} nodes of degree {self.degree}", "change one of them by 1")
-        if self.degree == 1 and self.nodes > 2:
+            raise InvalidInput(rule, size, "change one of them by 1")
+        if self.bidirectional and degree == 1 and nodes > 2:
             rule = "a connected bidirectional network of degree 1 must have 2 nodes"
-            raise InvalidInput(rule, f"{self.nodes} nodes", "ask for degree 2 or more")
+            raise InvalidInput(rule, f"{nodes} nodes", "ask for degree 2 or more")
 
     @property
     def least_steps(self) -> int:
@@ -85,25 +86,20 @@ class FinderQuery:
         return least_bandwidth_factor(self.nodes)
 
 
-def _require(holds: bool, rule: str, value: object) -> None:
-    if not holds:
-        raise InvalidInput(rule, value, "choose another number")
-
-
 _SCORED_AT_ONCE = 16
 
 Stage = Callable[[str], Progress | None]
-"""Called with the name of each stage as it begins; returns what hears about its tasks."""
+"""Called with the name of each stage when it begins; returns the function to report the progress of its tasks to."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
     """A Pareto-efficient candidate with its real cost.
 
-    diameter: of the topology; a stored schedule may take more steps
-    confirmation: how its cost was confirmed, beyond being computed exactly; see `chorale.synth.finder.confirmation`
-    alternatives: specs of other candidates that were considered and cost the same
-    rate: of an all-to-all, where it was asked for
+    diameter:     diameter of the topology; a stored schedule may take more steps
+    confirmation: how the cost was confirmed after it had been computed (`chorale.synth.finder.confirmation`)
+    alternatives: specs of other candidates that cost the same
+    rate:         all-to-all rate, if the search ranks by it
     """
 
     candidate: TopologyCandidate
@@ -120,9 +116,11 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FinderResult:
-    """The frontier by rising steps, and how many candidates it was chosen from.
+    """The frontier, ordered by steps, and how it was chosen.
 
-    others: candidates of exact costs that are not on the frontier
+    considered: number of candidates
+    scored:     number of topologies that were scored
+    others:     candidates of exact cost that are not on the frontier
     """
 
     query: FinderQuery
@@ -141,16 +139,29 @@ def find(
     goal: Goal = "allreduce",
     allowed: Callable[[TopologyCandidate], bool] | None = None,
 ) -> FinderResult:
-    """Return the Pareto frontier that bases and expansions give for `query`, of the candidates that are `allowed`.
+    """Return the Pareto frontier of what bases and expansions give for `query`; the result is the same on any executor.
 
-    The goal allreduce counts steps and bandwidth time, alltoall the rate of an all-to-all (the best few, falling), and
-    both all three; rates are known up to `MAX_NODES_BY_RATE` nodes.
+    Costs are exact. Candidates near the predicted frontier are scored by BFB on the built topology; the cost of an
+    expanded stored schedule follows from exact rules.
 
-    Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
-    schedule by the exact rules; up to `confirmed_nodes` nodes every row is confirmed too, by a verified schedule where
-    that is not too large. `extra_bases` are further bases, such as those of `chorale.synth.finder.cayley_search`. Equal
-    for any executor. Raises InvalidInput for a query without an answer, CheckFailed if a schedule does not cost what
-    was claimed. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
+    Args:
+        query: the size of the network and the bases to use.
+        executor: where scores, rates and schedules are computed.
+        stage: called when a stage begins.
+        extra_bases: more bases by (nodes, degree), such as those of `chorale.synth.finder.cayley_search`.
+        confirmed_nodes: the largest number of nodes for which every row is confirmed as well, by a verified schedule
+            if that is not too large.
+        goal: what counts: for allreduce steps and bandwidth time, for alltoall the all-to-all rate (the best few rows,
+            falling), for both all three. Rates are known up to `MAX_NODES_BY_RATE` nodes.
+        allowed: which candidates may be chosen; None for all.
+
+    Returns:
+        The frontier and the candidates that it was chosen from. Source: Zhao et al., "Efficient Direct-Connect
+        Topologies for Collective Communications", section 5.4.
+
+    Raises:
+        InvalidInput: if the goal needs rates of too large a network.
+        CheckFailed: if a schedule does not cost what was claimed.
     """
     if goal != "allreduce" and query.nodes > MAX_NODES_BY_RATE:
         rule = f"networks are ranked by all-to-all rate up to {MAX_NODES_BY_RATE} nodes"
@@ -166,128 +177,94 @@ def find(
             return FinderResult(query, (), 0, len(scores))
     rates: dict[str, AllToAllRate] = {}
     if goal == "allreduce":
-        groups = _exact_frontier(candidates, scores, executor, enter("scores"))
+        progress = enter("scores")
+        # The candidates that may take the fewest steps come first: their exact costs rule out many others.
+        while needed := most_promising(known := with_known_costs(candidates, scores), _SCORED_AT_ONCE):
+            scores.compute(needed, executor, progress)
+        groups = frontier(promising(known))
         check_claims(groups, scores, executor)
         chosen = break_ties(groups, executor, enter("all-to-all rates"))
     else:
         scores.compute([one.spec for one in candidates if not one.exact], executor, enter("scores"))
-        real = with_known_costs(candidates, scores)
-        rates = rates_of([one.spec for one in real], executor, enter("all-to-all rates"))
-        groups = rated_frontier(real, rates, goal)
+        known = with_known_costs(candidates, scores)
+        rates = rates_of([one.spec for one in known], executor, enter("all-to-all rates"))
+        groups = rated_frontier(known, rates, goal)
         check_claims(groups, scores, executor)
         chosen = [group[0] for group in groups]
-    skipped: list[Confirmation] = ["none"] * len(chosen)
-    confirmations = _confirm_all(chosen, executor, enter) if query.nodes <= confirmed_nodes else skipped
-    rows = (
-        FrontierPoint(
-            candidate,
-            _diameter(candidate, scores),
-            confirmation,
-            tuple(one.spec for one in group if one.spec != candidate.spec),
-            rates.get(candidate.spec),
-        )
-        for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
-    )
-    known = [one for one in with_known_costs(candidates, scores) if one.exact or scores.has(one.spec)]
+    confirmations: list[Confirmation] = ["none"] * len(chosen)
+    if query.nodes <= confirmed_nodes:
+        report = enter("schedules")
+        for index, candidate in enumerate(chosen):
+            confirmations[index] = confirm(candidate, executor)
+            if report is not None:
+                report(index + 1, len(chosen))
+    rows = []
+    for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True):
+        score = scores.get(candidate.spec)  # BFB takes as many steps as the diameter
+        hops = score.steps if score else diameter(parse_topology(candidate.spec))
+        alternatives = tuple(one.spec for one in group if one.spec != candidate.spec)
+        rows.append(FrontierPoint(candidate, hops, confirmation, alternatives, rates.get(candidate.spec)))
     taken = {one.spec for group in groups for one in group}
+    known = [one for one in with_known_costs(candidates, scores) if one.exact or one.spec in scores]
     others = tuple(one for one in known if one.spec not in taken)
     return FinderResult(query, tuple(rows), len(candidates), len(scores), others)
-
-
-def _exact_frontier(
-    candidates: Sequence[TopologyCandidate], scores: ScoreCache, executor: Executor, progress: Progress | None
-) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the frontier of exact costs.
-
-    Some are scored at a time, those of fewest steps first: exact costs show of many others that they are beaten.
-    """
-    while needed := most_promising(known := with_known_costs(candidates, scores), _SCORED_AT_ONCE):
-        scores.compute(needed, executor, progress)
-    return frontier(promising(known))
-
-
-def _confirm_all(chosen: Sequence[TopologyCandidate], executor: Executor, enter: Stage) -> list[Confirmation]:
-    report = enter("schedules")
-    confirmations: list[Confirmation] = []
-    for candidate in chosen:
-        confirmations.append(confirm(candidate, executor))
-        if report is not None:
-            report(len(confirmations), len(chosen))
-    return confirmations
-
-
-def _diameter(candidate: TopologyCandidate, scores: ScoreCache) -> int:
-    """Return the diameter, which is the number of steps of BFB."""
-    if candidate.method == "bfb":
-        return candidate.steps
-    if scores.has(candidate.spec):
-        return scores.of(candidate.spec).steps
-    return diameter(parse_topology(candidate.spec))
 
 
 Frontier = tuple[TopologyCandidate, ...]
 
 _MOST_TASKS = 64
+_FIXED_COST = 500
+"""The number of nodes of a network that takes about as long to score as finding the constructions of one size."""
 
 
 def find_all(
     queries: Sequence[FinderQuery], executor: Executor, stage: Stage | None = None
 ) -> dict[FinderQuery, Frontier]:
-    """Return the Pareto frontier by rising steps of every query, as `find` would, the simplest of equals.
+    """Return the Pareto frontier of every query, ordered by steps: the simplest candidate of each cost.
 
-    All queries must agree in degree, bases and direction. Costs that follow from theorems or that the database
-    claims are taken as they are, all others computed; no schedule is made.
+    All queries must agree in degree, bases and direction. Costs that follow from theorems or are claimed by the
+    database are not checked, all others are computed; no schedule is made.
     """
     enter: Stage = stage or (lambda _name: None)
-    tasks = _tasks(sorted(set(queries), key=_nodes))
+    tasks = _tasks(sorted(set(queries), key=lambda query: query.nodes))
     frontiers: dict[FinderQuery, Frontier] = {}
     for task, results in zip(tasks, executor.map(_frontiers, tasks, None, enter("frontiers")), strict=True):
         frontiers |= zip(task, results, strict=True)
-    return {query: frontiers[query] for query in sorted(frontiers, key=_nodes)}
+    return {query: frontiers[query] for query in sorted(frontiers, key=lambda query: query.nodes)}
 
 
 def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
-    """Return groups of queries, sizes of one largest prime factor together, those that take longest first."""
+    """Return groups of queries with one largest prime factor of the size in one group, the longest tasks first."""
+
+    def cost_of(group: Sequence[FinderQuery]) -> int:
+        return sum(_FIXED_COST + query.nodes for query in group)
+
     groups: dict[int, list[FinderQuery]] = {}
     for query in queries:
-        groups.setdefault(_largest_prime_factor(query.nodes), []).append(query)
+        factor, rest = 2, query.nodes
+        while factor * factor <= rest:
+            if rest % factor:
+                factor += 1
+            else:
+                rest //= factor
+        groups.setdefault(rest, []).append(query)
     tasks = [(0, number, list[FinderQuery]()) for number in range(min(len(groups), _MOST_TASKS))]
-    for group in sorted(groups.values(), key=_cost, reverse=True):
+    for group in sorted(groups.values(), key=cost_of, reverse=True):
         cost, number, task = tasks[0]
-        heapreplace(tasks, (cost + _cost(group), number, task + group))
-    return [tuple(sorted(task, key=_nodes)) for _, _, task in sorted(tasks, key=lambda task: (-task[0], task[1]))]
-
-
-def _nodes(query: FinderQuery) -> int:
-    return query.nodes
-
-
-def _cost(queries: Sequence[FinderQuery]) -> int:
-    """Return about what a task costs: the more for each size, the larger it is."""
-    return sum(_FIXED_COST + query.nodes for query in queries)
-
-
-_FIXED_COST = 500
-"""Nodes of a network that takes as long to score as a size takes to construct, about."""
-
-
-def _largest_prime_factor(number: int) -> int:
-    """Return the largest prime that divides `number`, at least 2. O(sqrt(number))."""
-    factor = 2
-    while factor * factor <= number:
-        if number % factor:
-            factor += 1
-        else:
-            number //= factor
-    return number
+        heapreplace(tasks, (cost + cost_of(group), number, task + group))
+    longest_first = sorted(tasks, key=lambda task: (-task[0], task[1]))
+    return [tuple(sorted(task, key=lambda query: query.nodes)) for _, _, task in longest_first]
 
 
 def _frontiers(_shared: None, queries: Sequence[FinderQuery]) -> list[Frontier]:
-    """Return the frontier of each query, by rising numbers of nodes."""
+    """Return the frontier of each query; queries must be ordered by the number of nodes."""
     scores = ScoreCache()
     constructions = SeparateConstructions(BaseSources(scores, queries[0].bases, queries[0].bidirectional))
-    return [_frontier(constructions.candidates(query.nodes, query.degree), scores) for query in queries]
-
-
-def _frontier(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> Frontier:
-    return tuple(group[0] for group in frontier(with_exact_costs(candidates, scores)))
+    frontiers = []
+    for query in queries:
+        candidates = promising(constructions.candidates(query.nodes, query.degree))
+        for candidate in candidates:
+            if not candidate.exact:
+                scores.of(candidate.spec)
+        frontiers.append(tuple(group[0] for group in frontier(with_known_costs(candidates, scores))))
+    return frontiers

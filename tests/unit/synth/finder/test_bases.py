@@ -7,12 +7,9 @@ import pytest
 from chorale.synth.finder.base_candidates import (
     DISTANCE_REGULAR_STEPS,
     BaseSources,
-    circulants,
     database_entries,
-    de_bruijn,
-    further_families,
-    generalized_kautz,
-    paper_families,
+    optimal_families,
+    scored_families,
     traits_of,
 )
 from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
@@ -39,7 +36,7 @@ def check(candidate) -> None:
 def test_families_keep_their_promise(degree):
     seen = set()
     for nodes in range(max(2, degree + 1), 66):
-        for candidate in (*paper_families(nodes, degree), *further_families(nodes, degree)):
+        for candidate in optimal_families(nodes, degree):
             check(candidate)
             seen.add(candidate.spec.partition(":")[0])
     assert "uniring" in seen
@@ -49,21 +46,20 @@ def test_families_keep_their_promise(degree):
 
 @pytest.mark.parametrize("nodes", DISTANCE_REGULAR_STEPS)
 def test_distance_regular_graphs(nodes):
-    check(next(c for c in paper_families(nodes, 4) if c.spec.startswith("distreg")))
+    check(next(c for c in optimal_families(nodes, 4) if c.spec.startswith("distreg")))
 
 
 def test_circulants_of_two_offsets_at_large_sizes():
     for nodes in (500, 512, 1000, 1024, 1999, 2000):
-        check(next(c for c in paper_families(nodes, 4) if c.spec.startswith("circulant")))
+        check(next(c for c in optimal_families(nodes, 4) if c.spec.startswith("circulant")))
 
 
 @pytest.mark.parametrize("degree", [2, 3, 4, 5, 6])
 def test_scored_families(degree):
     scores = ScoreCache()
     for nodes in range(degree + 1, 40):
-        for family in (generalized_kautz, de_bruijn, circulants):
-            for candidate in family(nodes, degree, scores):
-                check(candidate)
+        for candidate in scored_families(nodes, degree, scores, bidirectional=False):
+            check(candidate)
 
 
 def test_a_bidirectional_network_exists_wherever_it_can():

@@ -11,7 +11,7 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder import confirmation as module
 from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, Traits
-from chorale.synth.finder.confirmation import ScheduleLimits, confirm
+from chorale.synth.finder.confirmation import confirm
 from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
@@ -51,23 +51,23 @@ def test_beyond_the_size_of_schedules(monkeypatch, spec, method, how):
     candidate = claim(spec, method)
     assert confirm(candidate, SerialExecutor()) == "schedule"
     monkeypatch.setattr(module, "automorphisms_are_transitive", lambda _topology: False)
-    small = ScheduleLimits(full=4, expanded=4)
-    assert confirm(candidate, SerialExecutor(), small) == how
+    monkeypatch.setattr(module, "MAX_EXPANDED_RANKS", 4)
+    assert confirm(candidate, SerialExecutor()) == how
     wrong = replace(candidate, bandwidth_factor=candidate.bandwidth_factor - Fraction(1, 10**6))
     if how == "prediction":
         with pytest.raises(CheckFailed, match="must have the nodes, degree, steps and factor"):
-            confirm(wrong, SerialExecutor(), small)
+            confirm(wrong, SerialExecutor())
     with pytest.raises(CheckFailed):
-        confirm(replace(candidate, nodes=candidate.nodes + 1), SerialExecutor(), small)
+        confirm(replace(candidate, nodes=candidate.nodes + 1), SerialExecutor())
 
 
-def test_one_rank_is_enough_where_symmetries_reach_all():
-    limits = ScheduleLimits(full=4)
+def test_one_rank_is_enough_where_symmetries_reach_all(monkeypatch):
+    monkeypatch.setattr(module, "MAX_WHOLE_RANKS", 4)
     candidate = claim("torus:4x5")
-    assert confirm(candidate, SerialExecutor(), limits) == "symmetric schedule"
+    assert confirm(candidate, SerialExecutor()) == "symmetric schedule"
     with pytest.raises(CheckFailed):
-        confirm(replace(candidate, steps=candidate.steps - 1), SerialExecutor(), limits)
-    assert confirm(claim("line(bipartite:2)"), SerialExecutor(), limits) in ("schedule", "symmetric schedule")
+        confirm(replace(candidate, steps=candidate.steps - 1), SerialExecutor())
+    assert confirm(claim("line(bipartite:2)"), SerialExecutor()) in ("schedule", "symmetric schedule")
 
 
 def test_large_rows_say_how_they_were_confirmed():

@@ -8,7 +8,7 @@ import pytest
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.cabling import place_nodes
-from chorale.synth.finder.confirmation import greatest_rate
+from chorale.synth.finder.candidate import greatest_rate
 from chorale.synth.finder.find import FinderQuery, find
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.topology.spec import parse_topology
