@@ -3,7 +3,7 @@
 Independent of the synthesizer: hop counts and sets are computed here, in plain Python.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -28,7 +28,7 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
     where the certificate names the size of the vector, in seconds, and count latencies.
     O(steps * (links + N * degree)).
     """
-    view = _view(topology, certificate)
+    view = _View(topology, certificate.get("size_bytes"), {})
     _checked_loads(view, certificate["loads"])
     for step, entry in enumerate(certificate["times"]):
         jobs, critical = _evidence(view, step, entry)
@@ -49,7 +49,7 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
         return sum((least_time(topology, part) for part in certificate["parts"]), Fraction(0))
     if certificate["kind"] == "reversed":
         return least_time(transpose(topology), certificate["of"])
-    return _checked_loads(_view(topology, certificate), certificate["loads"])
+    return _checked_loads(_View(topology, certificate.get("size_bytes"), {}), certificate["loads"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,19 @@ class _View:
     hops: dict[int, NDArray[np.int64]]
 
     def hops_to(self, node: int) -> NDArray[np.int64]:
+        """Return the length of a shortest path to `node` from each node, -1 if there is none."""
         if node not in self.hops:
-            links, count = self.topology.links, self.topology.node_count
-            lengths = _hops(node, zip(links.dst.tolist(), links.src.tolist(), strict=True), count)
-            self.hops[node] = np.array(lengths)
+            links = self.topology.links
+            arrives_from: list[set[int]] = [set() for _ in range(self.topology.node_count)]
+            for source, target in zip(links.src.tolist(), links.dst.tolist(), strict=True):
+                arrives_from[target].add(source)
+            hops, front, distance = [-1] * len(arrives_from), {node}, 0
+            while front:
+                for reached in front:
+                    hops[reached] = distance
+                front = {other for reached in front for other in arrives_from[reached] if hops[other] < 0}
+                distance += 1
+            self.hops[node] = np.array(hops)
         return self.hops[node]
 
     def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
@@ -74,10 +83,6 @@ class _View:
         chunk_bytes = Fraction(self.size_bytes, self.topology.compute_count * chunks)
         bytes_until = max(Fraction(0), time - link.latency_s) * link.bandwidth * bytes_per_second(self.topology)
         return bytes_until / chunk_bytes
-
-
-def _view(topology: Topology, certificate: Mapping[str, Any]) -> _View:
-    return _View(topology, certificate.get("size_bytes"), {})
 
 
 def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
@@ -101,17 +106,3 @@ def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, li
         usable = {link for link in incoming if view.hops_to(int(links.src[link]))[shard] == step}
         jobs += usable <= critical
     return jobs, [links[link] for link in critical]
-
-
-def _hops(start: int, arcs: Iterable[tuple[int, int]], nodes: int) -> list[int]:
-    """Return the length of a shortest path from `start` to each node, -1 if there is none."""
-    leads_to: list[set[int]] = [set() for _ in range(nodes)]
-    for source, target in arcs:
-        leads_to[source].add(target)
-    hops, front, distance = [-1] * nodes, {start}, 0
-    while front:
-        for node in front:
-            hops[node] = distance
-        front = {other for node in front for other in leads_to[node] if hops[other] < 0}
-        distance += 1
-    return hops

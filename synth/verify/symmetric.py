@@ -20,6 +20,7 @@ the orbit times that number: exact, for every link.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -27,76 +28,116 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.schedule.schedule import COLUMN_NAMES
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, SymmetricTrees
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
 from chorale.synth.topology.translations import Translations
-from chorale.synth.verify.replay import NEVER, ActorTables, structural_violations
+from chorale.synth.verify.replay import NEVER, ActorTables, column_violations, structural_violations
 from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, period_latency_s
 
-Loads = NDArray[np.int64]
 
-
-def inspect_symmetric_trees(
+def inspect_symmetric(
     schedule: SymmetricSchedule, size_bytes: int | None
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return the violations of all kinds; the cost, at `size_bytes` too, and the loads where there are none.
-
-    The parts must be those of the collective, which `chorale.synth.verify.symmetric` checks.
-    """
-    violations: list[ScheduleViolation] = []
-    duplicates = 0
-    for part in _trees(schedule):
-        violations += _group_violations(part)
-        violations = violations or structural_violations(part.base_schedule())
-        violations = violations or list(_shard_violations(part))
-        if violations:
-            return violations, None
-        violations, again = _replay_first_roots(part)
-        if again and part is schedule.scatter and not violations:
+    """Return the violations of the first check that fails, or the cost (also at `size_bytes`) and the link loads."""
+    violations = list(_whole_violations(schedule))
+    total, duplicates = np.zeros(len(schedule.topology.links), dtype=np.int64), 0
+    byte_s = None if size_bytes is None else Fraction(size_bytes, bytes_per_second(schedule.topology))
+    time_per_byte = latency_s = time_s = Fraction(0)
+    for part in schedule.parts if not violations else ():
+        inspected = _inspected_trees(part) if isinstance(part, SymmetricTrees) else _inspected_gather(part)
+        violations = inspected.violations
+        if inspected.duplicates and part is schedule.scatter and not violations:
             # Backwards, a second delivery would be a second addition.
-            violations = [ScheduleViolation("reduced-twice", "the scatter part delivers a chunk for the second time")]
+            text = "the scatter part delivers a chunk for the second time"
+            violations = [ScheduleViolation("reduced-twice", text)]
         if violations:
-            return violations, None
-        duplicates += again * len(part.translations) * (schedule.chunks_per_shard // part.chunks_per_shard)
-    loads = [_loads(part) for part in _trees(schedule)]
-    return [], (
-        _cost_of_trees(schedule, loads, size_bytes),
-        _summary(schedule, loads, duplicates),
-    )
+            break
+        scale = schedule.chunks_per_shard // part.chunks_per_shard
+        link = transpose_with_links(schedule.topology)[1] if part is schedule.scatter else slice(None)
+        total[link] += scale * inspected.loads
+        duplicates += scale * inspected.duplicates
+        chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
+        for transfers in inspected.periods:
+            time_per_byte += max((time for time, _ in transfers), default=Fraction(0)) * chunk
+            latency_s += max((latency for _, latency in transfers), default=Fraction(0))
+            longest = (latency + time * chunk * (byte_s or 0) for time, latency in transfers)
+            time_s += max(longest, default=Fraction(0))
+    if violations:
+        return violations, None
+    bandwidth = schedule.topology.node_bandwidth
+    factor = None if bandwidth is None else time_per_byte * bandwidth
+    cost = Cost(schedule.steps, time_per_byte, factor, latency_s, None if byte_s is None else time_s)
+    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    largest, smallest, idle = int(total.max()) * chunk, int(total.min()) * chunk, int((total == 0).sum())
+    return [], (cost, LoadSummary(largest, smallest, int(total.sum()) * chunk, idle, duplicates))
 
 
-def _trees(schedule: SymmetricSchedule) -> tuple[SymmetricTrees, ...]:
-    return tuple(part for part in schedule.parts if isinstance(part, SymmetricTrees))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Inspected:
+    """What the inspection of one part found.
+
+    loads:      int64 per link of the part's network: chunks over the whole part
+    duplicates: chunks of the part, at all ranks, that were delivered more than once
+    periods:    for each period, one after the other, (chunks per bandwidth, latency) of transfers that end it: the
+                steps of a gather, trees as a whole
+    """
+
+    violations: list[ScheduleViolation]
+    loads: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    duplicates: int = 0
+    periods: Sequence[Sequence[tuple[Fraction, Fraction]]] = ()
 
 
-def _group_violations(part: SymmetricTrees) -> list[ScheduleViolation]:
-    """Check every generator, and that together they generate translations (`Translations.of` refuses others)."""
-    topology = part.topology
+def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
+    """Check that the parts are those of the collective, on the network and its transpose."""
+    expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
+    parts = (schedule.scatter is not None, schedule.gather is not None)
+    if expected.get(schedule.collective.name.value) != parts:
+        yield ScheduleViolation("parts", f"{schedule.collective} does not consist of the parts in the schedule")
+    if schedule.gather is not None and schedule.gather.topology.id != schedule.topology.id:
+        yield ScheduleViolation("parts", "the gather part is on another network")
+    if schedule.scatter is not None and schedule.scatter.topology.id != transpose_with_links(schedule.topology)[0].id:
+        yield ScheduleViolation("parts", "the scatter part is not on the transpose of the network")
+    if len({type(part) for part in schedule.parts}) > 1:
+        yield ScheduleViolation("parts", "one part has steps, the other has trees that stream")
+
+
+def _inspected_trees(part: SymmetricTrees) -> _Inspected:
+    topology, base = part.topology, part.base
     violations = [
         ScheduleViolation("symmetry", f"generator {index} does not keep the links of {topology.spec}")
         for index in part.generators
         if not is_automorphism(topology, topology.automorphisms[index])
     ]
-    try:
+    try:  # to make the group again, which fails unless it is one of translations
         Translations.of(topology, part.generators)
     except InvalidInput as error:
         violations.append(ScheduleViolation("symmetry", str(error)))
-    return violations
-
-
-def _shard_violations(part: SymmetricTrees) -> Iterator[ScheduleViolation]:
-    """Check that base rows are of the first ranks' shards, and copies."""
-    first = np.zeros(part.topology.compute_count, dtype=bool)
-    first[part.translations.first_ranks] = True
-    other = np.flatnonzero(~first[part.base.shard])
+    violations = violations or structural_violations(part.base_schedule())
+    if violations:
+        return _Inspected(violations)
+    other = np.flatnonzero(~np.isin(base.shard, part.translations.first_ranks))
     if len(other):
         row = int(other[0])
-        yield ScheduleViolation("base-shard", f"row {row} is of shard {int(part.base.shard[row])}, not a first rank's")
-    if part.base.reduce.any():
-        yield ScheduleViolation("unexpected-reduce", f"row {int(np.argmax(part.base.reduce))} reduces, in an allgather")
+        text = f"row {row} is of shard {int(base.shard[row])}, not a first rank's"
+        violations.append(ScheduleViolation("base-shard", text))
+    if base.reduce.any():
+        text = f"row {int(np.argmax(base.reduce))} reduces, in an allgather"
+        violations.append(ScheduleViolation("unexpected-reduce", text))
+    duplicates = 0
+    if not violations:
+        violations, duplicates = _replay_first_roots(part)
+    if violations:
+        return _Inspected(violations)
+    of_route = np.zeros(len(part.routes), dtype=np.int64)
+    np.add.at(of_route, base.route, base.hi.astype(np.int64) - base.lo)
+    of_link = np.zeros(len(topology.links), dtype=np.int64)
+    np.add.at(of_link, part.routes.link_ids, np.repeat(of_route, np.diff(part.routes.offsets)))
+    loads = part.translated_links().totals(of_link)
+    slowest = topology.links.longest_time(loads), period_latency_s(part.base_schedule())
+    return _Inspected([], loads, duplicates * len(part.translations), [[slowest]])
 
 
 def _replay_first_roots(part: SymmetricTrees) -> tuple[list[ScheduleViolation], int]:
@@ -128,95 +169,21 @@ def _replay_first_roots(part: SymmetricTrees) -> tuple[list[ScheduleViolation], 
     return [], duplicates
 
 
-def _loads(part: SymmetricTrees) -> Loads:
-    """Return int64 per link of the part's network: chunks over the whole part."""
-    of_route = np.zeros(len(part.routes), dtype=np.int64)
-    np.add.at(of_route, part.base.route, part.base.hi.astype(np.int64) - part.base.lo)
-    base = np.zeros(len(part.topology.links), dtype=np.int64)
-    np.add.at(base, part.routes.link_ids, np.repeat(of_route, np.diff(part.routes.offsets)))
-    return part.translated_links().totals(base)
-
-
-def _cost_of_trees(schedule: SymmetricSchedule, loads: list[Loads], size_bytes: int | None) -> Cost:
-    """Return the exact cost: each part streams as long as its slowest link; one follows the other."""
-    time_per_byte = latency_s = Fraction(0)
-    for part, carried in zip(_trees(schedule), loads, strict=True):
-        chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
-        time_per_byte += part.topology.links.longest_time(carried) * chunk
-        latency_s += period_latency_s(part.base_schedule())
-    time_s = None
-    if size_bytes is not None:
-        time_s = latency_s + time_per_byte * size_bytes / bytes_per_second(schedule.topology)
-    return _whole_cost(schedule, time_per_byte, latency_s, time_s)
-
-
-def _whole_cost(
-    schedule: SymmetricSchedule, time_per_byte: Fraction, latency_s: Fraction, time_s: Fraction | None
-) -> Cost:
-    bandwidth = schedule.topology.node_bandwidth
-    factor = None if bandwidth is None else time_per_byte * bandwidth
-    return Cost(schedule.steps, time_per_byte, factor, latency_s, time_s)
-
-
-def _summary(schedule: SymmetricSchedule, loads: Sequence[Loads], duplicates: int) -> LoadSummary:
-    """Return the loads of all links over the whole schedule. loads: per part, int64 per link in its own chunks."""
-    total = np.zeros(len(schedule.topology.links), dtype=np.int64)
-    for part, carried in zip(schedule.parts, loads, strict=True):
-        scale = schedule.chunks_per_shard // part.chunks_per_shard
-        if part is schedule.scatter:
-            total[transpose_with_links(schedule.topology)[1]] += scale * carried
-        else:
-            total += scale * carried
-    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
-    largest, smallest, idle = int(total.max()) * chunk, int(total.min()) * chunk, int((total == 0).sum())
-    return LoadSummary(largest, smallest, int(total.sum()) * chunk, idle, duplicates)
-
-
-def inspect_symmetric(
-    schedule: SymmetricSchedule, size_bytes: int | None
-) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return the violations of all kinds; the cost, at `size_bytes` too, and the loads where there are none."""
-    violations = list(_whole_violations(schedule))
+def _inspected_gather(part: SymmetricGather) -> _Inspected:
+    violations = list(_symmetry_violations(part))
+    violations = violations or list(_form_violations(part))
+    violations = violations or list(_replay_violations(part))
     if violations:
-        return violations, None
-    if schedule.kind == "pipelined":
-        return inspect_symmetric_trees(schedule, size_bytes)
-    for part in _gathers(schedule):
-        violations += _symmetry_violations(part)
-        violations = violations or list(_form_violations(part))
-        violations = violations or list(_replay_violations(part))
-    if isinstance(schedule.scatter, SymmetricGather) and not violations and _duplicates(schedule.scatter):
-        # Backwards, a second delivery would be a second addition.
-        violations.append(
-            ScheduleViolation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time")
-        )
-    if violations:
-        return violations, None
-    gathers = _gathers(schedule)
-    loads = [part.loads().sum(axis=0)[part.base_links()] for part in gathers]
-    again = [
-        _duplicates(part) * part.topology.compute_count * (schedule.chunks_per_shard // part.chunks_per_shard)
-        for part in gathers
+        return _Inspected(violations)
+    loads, ranks = part.loads(), part.topology.compute_count
+    incoming = [part.topology.links[link] for link in range(loads.shape[1])]
+    periods = [
+        [(load / link.bandwidth, link.latency_s) for load, link in zip(period, incoming, strict=True) if load]
+        for period in loads.tolist()
     ]
-    return [], (_symmetric_cost(schedule, size_bytes), _summary(schedule, loads, sum(again)))
-
-
-def _gathers(schedule: SymmetricSchedule) -> tuple[SymmetricGather, ...]:
-    return tuple(part for part in schedule.parts if isinstance(part, SymmetricGather))
-
-
-def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
-    """Check that the parts are those of the collective, on the network and its transpose."""
-    expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
-    parts = (schedule.scatter is not None, schedule.gather is not None)
-    if expected.get(schedule.collective.name.value) != parts:
-        yield ScheduleViolation("parts", f"{schedule.collective} does not consist of the parts in the schedule")
-    if schedule.gather is not None and schedule.gather.topology.id != schedule.topology.id:
-        yield ScheduleViolation("parts", "the gather part is on another network")
-    if schedule.scatter is not None and schedule.scatter.topology.id != transpose_with_links(schedule.topology)[0].id:
-        yield ScheduleViolation("parts", "the scatter part is not on the transpose of the network")
-    if len({type(part) for part in schedule.parts}) > 1:
-        yield ScheduleViolation("parts", "one part has steps, the other has trees that stream")
+    starts, ends = _intervals(part)  # without gaps: what is more than all chunks came twice
+    duplicates = int((ends - starts).sum()) - ranks * part.chunks_per_shard
+    return _Inspected([], loads.sum(axis=0)[part.base_links()], duplicates * ranks, periods)
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
@@ -239,24 +206,16 @@ def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
     """Check types and ranges of the base rows, and that each ends in rank 0 and starts elsewhere."""
     bounds, base, links = part.bounds, part.base, part.topology.links
-    for name, column, dtype in zip(COLUMN_NAMES, base.columns, bounds.dtypes, strict=True):
-        if column.dtype != dtype:
-            yield ScheduleViolation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
     if part.steps >= NEVER - 1:
         yield ScheduleViolation("steps", f"{part.steps} steps are more than the {NEVER - 2} that can be replayed")
     degree = int(np.searchsorted(links.dst, 1))
     limits = (bounds.steps, degree, bounds.shards, bounds.chunks_per_shard, bounds.chunks_per_shard + 1, 1)
-    fits = True
-    for name, column, limit in zip(COLUMN_NAMES, base.columns, limits, strict=True):
-        if len(column) and int(column.max()) >= limit:
-            fits = False
-            yield ScheduleViolation(
-                "column-range", f"row {int(np.argmax(column))}: {name} is {int(column.max())}, not below {limit}"
-            )
+    wrong = list(column_violations(base.columns, bounds.dtypes, limits))
+    yield from wrong
     empty = np.flatnonzero(base.lo >= base.hi)
     if len(empty):
         yield ScheduleViolation("interval", f"row {int(empty[0])}: the chunk interval is empty")
-    if fits and np.any(links.src[base.route] == 0):
+    if not any(violation.rule == "column-range" for violation in wrong) and np.any(links.src[base.route] == 0):
         yield ScheduleViolation("self-send", "rank 0 sends to itself")
 
 
@@ -298,29 +257,3 @@ def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int
     ends = np.concatenate([[chunks], first + part.base.hi])
     order = np.argsort(starts, kind="stable")
     return starts[order], ends[order]
-
-
-def _duplicates(part: SymmetricGather) -> int:
-    """Return how many chunks rank 0 gets that it has, once nothing is missing."""
-    starts, ends = _intervals(part)
-    return int((ends - starts).sum()) - part.topology.compute_count * part.chunks_per_shard
-
-
-def _symmetric_cost(schedule: SymmetricSchedule, size_bytes: int | None) -> Cost:
-    """Return the exact cost: steps follow one another, each as long as its slowest link, the same at every rank."""
-    seconds = None if size_bytes is None else Fraction(size_bytes, bytes_per_second(schedule.topology))
-    time_per_byte = latency_s = time_s = Fraction(0)
-    for part in _gathers(schedule):
-        chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
-        loads = part.loads()
-        incoming = [part.topology.links[link] for link in range(loads.shape[1])]
-        for period in loads.tolist():
-            used = [
-                (chunk * load / link.bandwidth, link.latency_s)
-                for load, link in zip(period, incoming, strict=True)
-                if load
-            ]
-            time_per_byte += max((time for time, _ in used), default=Fraction(0))
-            latency_s += max((latency for _, latency in used), default=Fraction(0))
-            time_s += max((latency + time * (seconds or 0) for time, latency in used), default=Fraction(0))
-    return _whole_cost(schedule, time_per_byte, latency_s, None if seconds is None else time_s)

@@ -70,19 +70,29 @@ class VerifiedSchedule:
 Loads = NDArray[np.int64]
 
 
-def stepped_time_s(schedule: Schedule, loads: Loads, size_bytes: int) -> Fraction:
-    """Return the seconds of `schedule` for `size_bytes`, computed from its loads in chunks per step and link.
+def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
+    """Return the exact cost, with the time at `size_bytes` if given.
 
-    O(steps * links + rows log rows). Raises InvalidInput if bandwidths count links.
+    Stepped: steps follow one another, each as long as its slowest link. Pipelined: all links stream at once, as long
+    as the slowest one, from one barrier to the next. `loads` is int64[steps, links], in chunks.
     """
     topology = schedule.topology
-    byte_s = Fraction(1, bytes_per_second(topology))
-    chunk_s = size_bytes * byte_s * schedule.chunk_part
-    of_step = _direct_time_s if schedule.routes.is_direct(len(topology.links)) else _routed_time_s
-    return sum((of_step(schedule, step, loads[step], chunk_s) for step in range(schedule.steps)), Fraction(0))
+    periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
+    time_per_byte = sum((topology.links.longest_time(period) for period in periods), Fraction(0)) * schedule.chunk_part
+    bandwidth = topology.node_bandwidth
+    factor = None if bandwidth is None else time_per_byte * bandwidth
+    latency_s, time_s = period_latency_s(schedule), None
+    if size_bytes is not None and schedule.kind == "pipelined":
+        time_s = latency_s + time_per_byte * size_bytes / bytes_per_second(topology)
+    elif size_bytes is not None:
+        chunk_s = size_bytes * Fraction(1, bytes_per_second(topology)) * schedule.chunk_part
+        of_step = _direct_time_s if schedule.routes.is_direct(len(topology.links)) else _routed_time_s
+        time_s = sum((of_step(schedule, step, loads[step], chunk_s) for step in range(schedule.steps)), Fraction(0))
+    return Cost(schedule.steps, time_per_byte, factor, latency_s, time_s)
 
 
 def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
+    """Return the seconds of a step in which every route is one link. O(links)."""
     links = schedule.topology.links
     kinds = links.bandwidth_class * len(links.latencies_s) + links.latency_class
     most = np.zeros(len(links.bandwidths) * len(links.latencies_s), dtype=np.int64)
@@ -95,6 +105,7 @@ def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fracti
 
 
 def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
+    """Return the seconds of a step over routes of several links."""
     links, routes = schedule.topology.links, schedule.routes
     latencies = np.array(links.latencies_s, dtype=object)[links.latency_class[routes.link_ids]]
     carried = loads.astype(object) / np.array(links.bandwidths, dtype=object)[links.bandwidth_class]
@@ -102,48 +113,6 @@ def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fractio
     times = np.add.reduceat(latencies, starts) + np.maximum.reduceat(carried[routes.link_ids], starts) * chunk_s
     used = np.unique(schedule.transfers.route[schedule.transfers.step == step])
     return max(times[used], default=Fraction(0))
-
-
-def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
-    """Return the exact cost, with the time at `size_bytes` if given.
-
-    Stepped: steps follow one another, each as long as its slowest link. Pipelined: all links stream at once, as long
-    as the slowest one, from one barrier to the next.
-    """
-    periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
-    chunk = schedule.chunk_part
-    time_per_byte = sum((schedule.topology.links.longest_time(period) for period in periods), Fraction(0)) * chunk
-    bandwidth = schedule.topology.node_bandwidth
-    factor = None if bandwidth is None else time_per_byte * bandwidth
-    latency_s = _latency_s(schedule, loads)
-    if size_bytes is None:
-        return Cost(schedule.steps, time_per_byte, factor, latency_s)
-    if schedule.kind == "stepped":
-        time_s = stepped_time_s(schedule, loads, size_bytes)
-    else:
-        time_s = latency_s + time_per_byte * size_bytes / bytes_per_second(schedule.topology)
-    return Cost(schedule.steps, time_per_byte, factor, latency_s, time_s)
-
-
-def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
-    """Return the link loads over the whole schedule, as fractions of the vector M."""
-    chunk = schedule.chunk_part
-    total = loads.sum(axis=0)
-    largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
-    return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)
-
-
-def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
-    links = schedule.topology.links
-    if links.latencies_s == (Fraction(0),):
-        return Fraction(0)
-    if not schedule.routes.is_direct(len(links)):
-        return period_latency_s(schedule)
-    total = Fraction(0)
-    for period in loads:
-        used = np.unique(links.latency_class[period > 0])
-        total += max((links.latencies_s[index] for index in used), default=Fraction(0))
-    return total
 
 
 def period_latency_s(schedule: Schedule) -> Fraction:
@@ -156,3 +125,10 @@ def period_latency_s(schedule: Schedule) -> Fraction:
     longest = np.zeros(max(1, schedule.steps), dtype=object)
     np.maximum.at(longest, used // len(routes), of_route[used % len(routes)])
     return Fraction(sum(longest), parts)
+
+
+def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
+    """Return the link loads over the whole schedule, as fractions of the vector M."""
+    chunk, total = schedule.chunk_part, loads.sum(axis=0)
+    largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
+    return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)

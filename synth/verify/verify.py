@@ -11,7 +11,7 @@ it hands on one sum, in the step in which all its inputs arrive, or sends the re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
@@ -28,10 +28,7 @@ from chorale.synth.verify.replay import (
     ActorTables,
     ChunkIntervals,
     ShardConditions,
-    cell_text,
-    first_missing,
     fits_set_replay,
-    kind_violations,
     row_blocks,
     set_replay_violations,
     shard_conditions,
@@ -119,9 +116,14 @@ def _inspect_columns(
     violations = structural_violations(schedule)
     if violations:
         return violations, None
-    replay = _Replay.of(schedule)
+    replay = _Replay(schedule)
     violations = replay.run()
-    if violations and _may_be_general(schedule, violations):
+    # Sums that do not flow along trees look like these faults; the slower replay of sets decides whether they are
+    # right. "sum-incomplete" occurs alone if each of two ranks sends its contribution to the other.
+    may_be_right = any(violation.rule in ("reduced-twice", "sum-incomplete") for violation in violations)
+    collective = schedule.collective
+    may_be_right &= collective.reduces and collective.sizes is None and not schedule.is_in_network
+    if may_be_right and fits_set_replay(schedule):
         violations = set_replay_violations(schedule)
     if violations:
         return violations, None
@@ -130,83 +132,57 @@ def _inspect_columns(
     return [], (cost, summarize(schedule, loads, replay.duplicates))
 
 
-def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> bool:
-    """Whether the slower replay of sets must decide: sums that do not flow along trees may be right."""
-    rules = {violation.rule for violation in violations}
-    signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
-    fits = schedule.collective.sizes is None and fits_set_replay(schedule)
-    return schedule.collective.reduces and not schedule.is_in_network and not rules.isdisjoint(signs) and fits
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Actors:
-    """Ranks, then the switches that act. of_node: int32 per node, -1 for others;  node: of each switch that acts."""
-
-    ranks: int
-    of_node: NDArray[np.int32]
-    node: list[int]
-    can_add: NDArray[np.bool_]
-    can_copy: NDArray[np.bool_]
-
-    @staticmethod
-    def of(schedule: Schedule) -> _Actors:
-        topology = schedule.topology
-        able = topology.abilities if schedule.is_in_network else {}
-        ranks, switches = topology.compute_count, sorted(able)
-        of_node = np.full(topology.node_count, -1, dtype=np.int32)
-        of_node[:ranks] = np.arange(ranks)
-        of_node[switches] = ranks + np.arange(len(switches))
-        can_add = np.array([able[switch].reduce for switch in switches], dtype=np.bool_)
-        can_copy = np.array([able[switch].multicast for switch in switches], dtype=np.bool_)
-        return _Actors(ranks, of_node, switches, can_add, can_copy)
-
-
-@dataclass(slots=True, eq=False)
 class _Replay:
-    """The replay of one schedule.
+    """The replay of one schedule by actors: the ranks, then the switches that act.
 
+    switches:   node of each switch that acts
     sums:       number of chunks that each switch adds
     path:       longest latency between ranks per step, in parts of a second; None if no switch acts
     duplicates: number of chunks that ranks received although they had them
     """
 
-    schedule: Schedule
-    conditions: ShardConditions
-    actors: _Actors
-    cells: ChunkIntervals
-    sums: NDArray[np.int64]
-    path: NDArray[np.int64] | None = None
-    duplicates: int = 0
-
-    @staticmethod
-    def of(schedule: Schedule) -> _Replay:
-        actors = _Actors.of(schedule)
-        sums = np.zeros(len(actors.node), dtype=np.int64)
-        return _Replay(schedule, shard_conditions(schedule), actors, ChunkIntervals.of(schedule), sums)
+    def __init__(self, schedule: Schedule) -> None:
+        topology = schedule.topology
+        able = topology.abilities if schedule.is_in_network else {}
+        self.schedule = schedule
+        self.conditions: ShardConditions = shard_conditions(schedule)
+        self.cells = ChunkIntervals.of(schedule)
+        self.ranks, self.switches = topology.compute_count, sorted(able)
+        self.actor = np.full(topology.node_count, -1, dtype=np.int32)
+        self.actor[: self.ranks] = np.arange(self.ranks)
+        self.actor[self.switches] = self.ranks + np.arange(len(self.switches))
+        self.can_add = np.array([able[switch].reduce for switch in self.switches], dtype=np.bool_)
+        self.can_copy = np.array([able[switch].multicast for switch in self.switches], dtype=np.bool_)
+        self.sums = np.zeros(len(self.switches), dtype=np.int64)
+        self.path: NDArray[np.int64] | None = None
+        self.duplicates = 0
 
     def run(self) -> list[ScheduleViolation]:
         """Return the faults of the first window of shards with faults. O(chunk deliveries)."""
-        violations = list(kind_violations(self.schedule, self.conditions))
-        offsets, switches = self.cells.offsets, len(self.actors.node)
-        each = (6 if self.conditions.reduces else 2) * (self.actors.ranks + switches) + 34 * switches
+        conditions, collective, reduces = self.conditions, self.schedule.collective, self.schedule.transfers.reduce
+        violations: list[ScheduleViolation] = []
+        if not conditions.reduces and reduces.any():
+            text = f"row {int(np.argmax(reduces))} reduces, but {collective} does not"
+            violations.append(ScheduleViolation("unexpected-reduce", text))
+        if not conditions.copies and len(reduces) and not reduces.all():
+            text = f"row {int(np.argmin(reduces))} overwrites a partial sum of {collective}"
+            violations.append(ScheduleViolation("unexpected-copy", text))
+        switches = len(self.switches)
+        bytes_of_cell = (6 if conditions.reduces else 2) * (self.ranks + switches) + 34 * switches
         first = 0
         while not violations and first < self.schedule.shard_count:
-            end = int(np.searchsorted(offsets, offsets[first] + MEMORY_BYTES // each, side="right")) - 1
-            last = max(first + 1, end)
+            last = self.cells.window(first, MEMORY_BYTES // bytes_of_cell)
             violations = self._window(first, last)
             first = last
         return violations
 
     def _window(self, first: int, last: int) -> list[ScheduleViolation]:
         """Replay shards `first` to `last - 1`; return the faults of the first check that fails."""
-        conditions, offsets, ranks = self.conditions, self.cells.offsets, self.actors.ranks
+        conditions, offsets, ranks = self.conditions, self.cells.offsets, self.ranks
         begin, end = int(offsets[first]), int(offsets[last])
         size, counts = self.cells.size[begin:end], np.diff(offsets[first : last + 1])
         sum_ends, ends = (np.repeat(column[first:last], counts) for column in (conditions.sum_ends, conditions.ends))
-        tables = self._tables(end - begin)
-        for shard in range(first, last) if conditions.copies else ():
-            if conditions.starts[shard] >= 0:
-                tables.arrival[conditions.starts[shard], offsets[shard] - begin : offsets[shard + 1] - begin] = 0
+        tables = self._tables(first, last)
         nowhere = self.cells.beyond(self.schedule.collective.sizes)[begin:end]
         if conditions.reduces and nowhere.any():  # as if it had been added up
             tables.handed_on[:ranks, nowhere] = 1
@@ -223,60 +199,60 @@ class _Replay:
             faults += _row_fault(fault, start + row)
         self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
         if conditions.reduces and members is not None and not faults:
-            faults = self._without_contribution(members, tables, begin)
+            # Ranks with nothing to add are done unless they pass sums on. The target of the sum starts with nothing.
+            handed_on, fed = tables.handed_on[:ranks], tables.fed[:ranks]
+            hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
+            if len(hollow):
+                rank, cell = hollow[0].tolist()
+                text = self.cells.text(begin + cell, rank, "is sent by a rank that has nothing of it")
+                return [ScheduleViolation("reduced-into-nothing", text)]
+            handed_on[~members & (handed_on == 0) & (fed == 0)] = 1
         if conditions.reduces and not faults:
-            faults = self._cell_fault(
-                native.settle_actors(sum_ends, size, ranks, self.actors.can_add, self.sums, tables), begin
-            )
+            settled = native.settle_actors(sum_ends, size, ranks, self.can_add, self.sums, tables)
+            faults = self._cell_fault(settled, begin)
         for start, rows in self._blocks() if not faults else ():
             fault, row = native.check_actors(rows, first, last, offsets, ranks, tables)
             faults += _row_fault(fault, start + row)
         if conditions.copies and not faults:
-            faults = self._cell_fault(native.check_copies(ranks, self.actors.can_copy, tables), begin)
+            faults = self._cell_fault(native.check_copies(ranks, self.can_copy, tables), begin)
         if faults:
             return faults
-        ends[nowhere] = ranks  # no rank
-        gets = None if conditions.reduces else members
-        missing, rank, cell = first_missing(tables.arrival[:ranks], size, ends, gets)
-        if missing:
-            text = cell_text(self.cells, begin, rank, cell, f"is missing ({missing} in all)")
+        missing = tables.arrival[:ranks] == NEVER
+        if missing.any():
+            missing &= ((ends < 0) | (ends == np.arange(ranks)[:, np.newaxis])) & ~nowhere
+            if members is not None and not conditions.reduces:
+                missing &= members
+        at, cells = np.nonzero(missing)
+        if len(cells):
+            chunks = int(size[cells].sum()) if len(size) else len(cells)
+            text = self.cells.text(begin + int(cells[-1]), int(at[-1]), f"is missing ({chunks} in all)")
             return [ScheduleViolation("not-delivered", text)]
         if self.schedule.is_in_network and self.schedule.topology.links.latencies_s != (Fraction(0),):
             self._add_latencies(first, last, end - begin)
         return []
 
-    def _without_contribution(
-        self, members: NDArray[np.bool_], tables: ActorTables, begin: int
-    ) -> list[ScheduleViolation]:
-        """Note that ranks with nothing to add are done, unless they pass sums on; return a fault if one sends nothing.
-
-        The target of the sum starts with nothing, and keeps what it gets.
-        """
-        ranks = self.actors.ranks
-        handed_on, fed = tables.handed_on[:ranks], tables.fed[:ranks]
-        hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
-        if len(hollow):
-            rank, cell = hollow[0].tolist()
-            text = cell_text(self.cells, begin, rank, cell, "is sent by a rank that has nothing of it")
-            return [ScheduleViolation("reduced-into-nothing", text)]
-        handed_on[~members & (handed_on == 0) & (fed == 0)] = 1
-        return []
-
     def _chunks_again(self, first: int, last: int, size: NDArray[np.int64], tables: ActorTables) -> int:
         """Return the number of duplicate deliveries in the window: received chunks minus new ones."""
-        rows, ranks = self.schedule.transfers, self.actors.ranks
+        rows, ranks = self.schedule.transfers, self.ranks
         comes = (rows.shard >= first) & (rows.shard < last) & (rows.reduce == 0) & (self.schedule.dst < ranks)
         starts = np.count_nonzero(self.conditions.starts[first:last] >= 0) * self.schedule.chunks_per_shard
         held = int(((tables.arrival[:ranks] != NEVER).sum(axis=0) * size).sum())
         arrived = int((rows.hi[comes].astype(np.int64) - rows.lo[comes]).sum())
         return arrived - (held - int(starts))
 
-    def _tables(self, cells: int) -> ActorTables:
-        """Return empty tables for this number of cells."""
-        actors, switches = self.actors.ranks + len(self.actors.node), len(self.actors.node)
-        summed = (actors, cells) if self.conditions.reduces else (1, 1)
+    def _tables(self, first: int, last: int) -> ActorTables:
+        """Return the tables of these shards before the first step: shards to be copied are where they start."""
+        conditions, offsets, switches = self.conditions, self.cells.offsets, len(self.switches)
+        cells = int(offsets[last] - offsets[first])
+        actors = self.ranks + switches
+        summed = (actors, cells) if conditions.reduces else (1, 1)
+        arrival = np.full((actors, cells), NEVER, dtype=np.uint16)
+        for shard in range(first, last) if conditions.copies else ():
+            if conditions.starts[shard] >= 0:
+                begin, end = offsets[shard : shard + 2] - offsets[first]
+                arrival[conditions.starts[shard], begin:end] = 0
         return ActorTables(
-            arrival=np.full((actors, cells), NEVER, dtype=np.uint16),
+            arrival=arrival,
             handed_on=np.zeros(summed, dtype=np.uint16),
             fed=np.zeros(summed, dtype=np.uint16),
             first_fed=np.zeros((switches, cells), dtype=np.uint16),
@@ -289,8 +265,8 @@ class _Replay:
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield rows with actors instead of nodes."""
         for start, rows in row_blocks(self.schedule, self.cells):
-            if self.actors.node:
-                rows[1:3] = self.actors.of_node[rows[1:3]]
+            if self.switches:
+                rows[1:3] = self.actor[rows[1:3]]
             yield start, rows
 
     def _cell_fault(self, result: tuple[int, int, int], begin: int) -> list[ScheduleViolation]:
@@ -298,18 +274,17 @@ class _Replay:
         if not fault:
             return []
         rule, what = _FAULTS[fault]
-        names, ranks = self.schedule.topology.node_ids, self.actors.ranks
-        where = "" if actor < ranks else f", at {names[self.actors.node[actor - ranks]]}"
-        text = cell_text(self.cells, begin, actor if actor < ranks else -1, cell, what) + where
-        return [ScheduleViolation(rule, text)]
+        is_rank = actor < self.ranks
+        where = "" if is_rank else f", at {self.schedule.topology.node_ids[self.switches[actor - self.ranks]]}"
+        return [ScheduleViolation(rule, self.cells.text(begin + cell, actor if is_rank else -1, what) + where)]
 
     def _add_latencies(self, first: int, last: int, cells: int) -> None:
         """Add the longest path of each step, through any chain of switches."""
         of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
         if self.path is None:
             self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)
-        upward, downward = (np.zeros((len(self.actors.node), cells), dtype=np.int64) for _ in range(2))
-        span = (first, last, self.cells.offsets, self.actors.ranks)
+        upward, downward = (np.zeros((len(self.switches), cells), dtype=np.int64) for _ in range(2))
+        span = (first, last, self.cells.offsets, self.ranks)
         is_longer = True
         while is_longer:
             is_longer = False
@@ -323,24 +298,21 @@ class _Replay:
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)
-        time, latency_s = cost.time_per_byte, cost.latency_s
-        for switch, sums in zip(self.actors.node, self.sums.tolist(), strict=True):
+        time, latency_s, time_s = cost.time_per_byte, cost.latency_s, None
+        for switch, sums in zip(self.switches, self.sums.tolist(), strict=True):
             limit = topology.abilities[switch].reduce_bandwidth
             if limit is not None:
                 time = max(time, sums * chunk / limit)
         if self.path is not None:
             latency_s = Fraction(int(self.path.sum()), schedule.routes.latencies(topology.links)[1])
-        if size_bytes is None:
-            return replace(cost, time_per_byte=time, latency_s=latency_s)
-        time_s = latency_s + time * size_bytes / bytes_per_second(topology)
+        if size_bytes is not None:
+            time_s = latency_s + time * size_bytes / bytes_per_second(topology)
         return replace(cost, time_per_byte=time, latency_s=latency_s, time_s=time_s)
 
 
 def _row_fault(fault: int, row: int) -> list[ScheduleViolation]:
-    if not fault:
-        return []
     rule, what = _FAULTS[fault]
-    return [ScheduleViolation(rule, f"row {row} {what}")]
+    return [ScheduleViolation(rule, f"row {row} {what}")] if fault else []
 
 
 def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
