@@ -1,14 +1,12 @@
 """`chorale alltoall`: how fast an all-to-all over any routes can be at best, and the plan of one with given sizes."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from shlex import quote
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.synth.bounds.certificate import check_alltoall_certificate
 from chorale.synth.errors import CheckFailed, InvalidInput
@@ -17,13 +15,12 @@ from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoa
 from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.methods.traffic.certificate import check_copies_certificate, check_traffic_certificate
-from chorale.synth.methods.traffic.copies import DispatchPlan, plan_dispatch
+from chorale.synth.methods.traffic.copies import plan_dispatch
 from chorale.synth.methods.traffic.matrix import TrafficMatrix
-from chorale.synth.methods.traffic.placement import PlacementStep, advise, bound_of, eplb
+from chorale.synth.methods.traffic.placement import advise, bound_of, eplb
 from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
 from chorale.synth.methods.traffic.planner import BASELINES, LIBRARY, baseline_times, plan_traffic, replan
 from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
-from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
@@ -32,143 +29,11 @@ from chorale.tuner.cli.output import people, status_line, warn
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.files.traffic_files import load_tokens, load_traffic
-from chorale.tuner.reports.bound import assumption_facts
-from chorale.tuner.reports.tables import Result, Stopwatch, facts_table, peak_memory_bytes
+from chorale.tuner.reports.bound import network_facts
+from chorale.tuner.reports.tables import Result, Stopwatch, facts_table
 
 _LARGE_GAP = Fraction(1, 100)
-
-
-def verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
-    """Return the verified schedule of `plan`, after checking its certificate and time. Raises CheckFailed for
-    a fault.
-    """
-    schedule = traffic_schedule(plan)
-    verified = verify(schedule)
-    check_traffic_certificate(plan.topology, schedule.certificate)
-    moved = verified.cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk
-    if moved != plan.time:
-        rule = "a schedule must take as long as its plan"
-        raise CheckFailed(rule, f"{moved} instead of {plan.time}", "report this: the planner is at fault")
-    return verified
-
-
-def plan_document(plan: TrafficPlan) -> dict[str, Any]:
-    """Describe `plan`. Rates are those of a pair with the mean amount, as for an ordinary all-to-all."""
-    topology, matrix, mean = plan.topology, plan.matrix, plan.matrix.mean
-    exact = plan.fluid == plan.bound.time
-    return {
-        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
-        **assumption_facts(topology),
-        "traffic": {
-            "name": matrix.name,
-            "total": int(matrix.sent.sum()),
-            "kept": int(matrix.amounts.trace()),
-            "mean": rational_text(mean),
-            "largest": int(matrix.sent.max()),
-        },
-        "rate": float(mean / plan.fluid),
-        "lower": float(mean / plan.fluid),
-        "upper": float(mean / plan.bound.time),
-        "exact": rational_text(mean / plan.fluid) if exact else None,
-        "gap": float(plan.fluid / plan.bound.time - 1),
-        "time": rational_text(plan.time),
-        "time_lower": rational_text(plan.bound.time),
-        "method": plan.method,
-    }
-
-
-def schedule_document(plan: TrafficPlan, verified: VerifiedSchedule, output: str | None) -> dict[str, Any]:
-    """Describe the schedule of `plan`."""
-    schedule, counts = verified.schedule, plan.chunks
-    whole = int(counts.counts.sum()) * counts.chunk
-    return {
-        "rate": float(plan.matrix.mean / plan.time),
-        "gap": rational_text(plan.gap),
-        "transfers": schedule.transfer_count,
-        "hops": schedule.steps,
-        "chunks_per_shard": schedule.chunks_per_shard,
-        "chunks": int(counts.counts.sum()),
-        "chunk": rational_text(counts.chunk),
-        "padding": float(whole / int(plan.matrix.amounts.sum()) - 1),
-        "id": schedule.id,
-        "verified": True,
-        "output": output,
-    }
-
-
-def baseline_of(compared: Mapping[str, Mapping[str, float]]) -> str:
-    """Return which of what libraries do is the fastest: the baseline."""
-    return min(LIBRARY, key=lambda name: compared[name]["time"])
-
-
-def comparison_document(plan: TrafficPlan) -> dict[str, dict[str, float]]:
-    """Return the times of the alternatives that need no plan, absolute and relative to the plan."""
-    times = baseline_times(plan)
-    return {name: {"time": float(value), "ratio": float(value / plan.time)} for name, value in times.items()}
-
-
-def replan_documents(plan: TrafficPlan, matrices: Iterable[TrafficMatrix], gap: Fraction) -> list[dict[str, Any]]:
-    """Describe plans for `matrices`, each started from the previous plan, and their planning times."""
-    documents = []
-    for matrix in matrices:
-        wall, processor = time.perf_counter(), time.process_time()
-        plan = replan(plan, matrix, gap)
-        planned, planned_cpu = time.perf_counter(), time.process_time()
-        verified = verified_traffic(plan)
-        documents.append(
-            {
-                "traffic": matrix.name,
-                "time": rational_text(plan.time),
-                "time_lower": rational_text(plan.bound.time),
-                "gap": rational_text(plan.gap),
-                "plan_ms": (planned - wall) * 1e3,
-                "plan_cpu_ms": (planned_cpu - processor) * 1e3,
-                "verify_ms": (time.perf_counter() - planned) * 1e3,
-                "transfers": verified.schedule.transfer_count,
-                "verified": True,
-            }
-        )
-    return documents
-
-
-def warnings_of(plan: TrafficPlan) -> list[dict[str, str]]:
-    """Return a warning, with a remedy, if the schedule is more than 1 % behind the bound."""
-    if plan.gap <= _LARGE_GAP:
-        return []
-    message = f"{float(plan.gap):.2%} behind its bound with {int(plan.chunks.counts.max())} chunks for the largest pair"
-    return [{"kind": "bandwidth", "gap": rational_text(plan.gap), "message": f"{message}; try more --chunks"}]
-
-
-def traffic_table(document: dict[str, Any], unit: str) -> Table:
-    """Return the document for people."""
-    table = Table(title=f"{document['traffic']['name']} on {document['topology']['spec']}", show_header=False)
-    traffic, schedule = document["traffic"], document["schedule"]
-    per_link = "link" if unit == "link" else unit
-    table.add_row("ranks", str(document["topology"]["nodes"]))
-    table.add_row("amounts", f"{traffic['total']} in all, {traffic['largest']} for the largest pair")
-    table.add_row("least time", f"{_number(document['time_lower'])} per {per_link}, proven by prices of links")
-    behind = Fraction(schedule["gap"])
-    exactly = "exactly the least" if behind == 0 else f"{float(behind):.3%} more"
-    table.add_row("time of the schedule", f"{_number(document['time'])}, {exactly}")
-    table.add_row("schedule", f"{schedule['transfers']} transfers over up to {schedule['hops']} links, verified")
-    table.add_row("chunks", f"{schedule['chunks']} of {schedule['chunk']} each, {schedule['padding']:.3%} padding")
-    baseline = document["baseline"]
-    ratio = document["compared"][baseline]["ratio"]
-    table.add_row(f"baseline: {baseline.replace('_', ' ')}", f"{ratio:.2f} x the time: {BASELINES[baseline]}")
-    for name, compared in document["compared"].items():
-        if name != baseline:
-            table.add_row(name.replace("_", " "), f"{compared['ratio']:.2f} x the time: {BASELINES[name]}")
-    for again in document["replans"]:
-        gap = f"{float(Fraction(again['gap'])):.3%} above its bound"
-        table.add_row(f"then {again['traffic']}", f"planned in {again['plan_ms']:.1f} ms, {gap}, verified")
-    if schedule["output"] is not None:
-        table.add_row("written to", schedule["output"])
-    table.add_row("seconds", f"{document['seconds']:.3f}")
-    return table
-
-
-def _number(text: str) -> str:
-    return f"{float(Fraction(text)):.6g}"
+"""A schedule that is further behind its bound comes with a warning."""
 
 
 def alltoall(
@@ -226,170 +91,218 @@ def alltoall(
 
     Example: chorale alltoall a100:4 --traffic zipf:1.2 --next zipf:1.2
     """
+    has_amounts = traffic is not None or routing is not None
     if output is not None:
         require_schedule_suffix(output)
-    elif chunks is not None and traffic is None and routing is None:
+    elif chunks is not None and not has_amounts:
         raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
-    rate_method, allowed = parse_method(method), parse_rational(gap, "--gap")
-    stages = Stopwatch()
+    rate_method, allowed, stages = parse_method(method), parse_rational(gap, "--gap"), Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
-        if output is not None and traffic is None and routing is None:
+        if output is not None and not has_amounts:
             require_schedule_size(topology, chunks)
+    ranks = topology.compute_count
     if routing is not None:
         if traffic is not None or following or chunks is not None:
             raise InvalidInput("--routing states all amounts", "other amounts", "leave --traffic, --next, --chunks out")
-        batch = load_tokens(routing, topology.compute_count, experts)
-        return _routing_result(topology, batch, advice, transposed, output, stages)
+        return _routing_result(topology, load_tokens(routing, ranks, experts), advice, transposed, output, stages)
     if traffic is not None:
-        request = _TrafficRequest([traffic, *(following or ())], seed, transposed, chunks, allowed, rate_method, output)
-        return _traffic_result(topology, request, stages)
+        texts = [traffic, *(following or ())]
+        matrices = [load_traffic(text, ranks, topology.spec, seed + later) for later, text in enumerate(texts)]
+        matrices = [matrix.transposed() for matrix in matrices] if transposed else matrices
+        with stages.stage("plan"):
+            plan = plan_traffic(topology, matrices[0], chunks=chunks, gap=allowed, method=rate_method)
+        return _traffic_result(plan, matrices[1:], allowed, output, stages)
     if following or transposed:
         rule = "--next and --combine are for given traffic"
         raise InvalidInput(rule, "no --traffic or --routing", "add --traffic zipf:1.2")
-    with status_line(f"all-to-all on {spec}") as show, stages.stage("rate"):
-        rate = alltoall_rate(topology, allowed, rate_method, lambda lower, upper: show(_bounds_text(lower, upper)))
+    return _rate_result(topology, allowed, rate_method, chunks, output, stages)
+
+
+def _rate_result(
+    topology: Topology,
+    allowed: Fraction,
+    method: RateMethod | None,
+    chunks: int | None,
+    output: str | None,
+    stages: Stopwatch,
+) -> Result:
+    """Bound the rate; with an output, also build, verify and save a schedule."""
+    with status_line(f"all-to-all on {topology.spec}") as show, stages.stage("rate"):
+
+        def tell(lower: Fraction, upper: Fraction) -> None:
+            show(f"{float(lower):.5g} to {float(upper):.5g}, {float(upper / lower - 1):.2%} apart")
+
+        rate = alltoall_rate(topology, allowed, method, tell)
     if rate.gap > allowed:
         people.print(f"the bounds differ by {float(rate.gap):.3%} still: the largest number of iterations is done")
-    document = _alltoall_document(topology, rate)
+    written: dict[str, Any] = {}
     if output is not None:
-        written = _write_schedule(topology, chunks, rate, rate_method, output, stages)
-        # What the schedule reaches and proves is known of the rate too.
-        rate = AllToAllRate(max(rate.lower, written.reached), min(rate.upper, written.upper), rate.method)
-        document = _alltoall_document(topology, rate) | {"schedule": _schedule_document(written, rate, output)}
-        document["warnings"] = _gap_warnings(written, rate, chunks)
-        warn(document)
-    seconds = stages.report(outside_total=("topology", "schedule", "verification", "writing"))
-    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
-    step = f"chorale synth alltoall {quote(topology.spec)} --collective alltoall -o schedule.parquet"
-    return Result(document, _alltoall_table(document, topology.bandwidth_unit), next_step=step)
-
-
-def _alltoall_document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
-    return {
-        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
-        **assumption_facts(topology),
+        with stages.stage("schedule"):
+            schedule = alltoall_schedule(topology, chunks, max(rate.gap, DEFAULT_GAP), method)
+        with stages.stage("verification"):
+            verified = verify(schedule)
+            proven = check_alltoall_certificate(topology, schedule.certificate)
+        with stages.stage("writing"):
+            save_schedule(verified, output)
+        # What the schedule reaches and proves is known of the rate too
+        reached = 1 / (verified.cost.time_per_byte * topology.compute_count)
+        rate = AllToAllRate(max(rate.lower, reached), min(rate.upper, proven), rate.method)
+        behind = rate.upper / reached - 1
+        facts = {"rate": float(reached), "gap": float(behind), "transfers": len(schedule.transfers)}
+        facts |= {"hops": schedule.steps, "chunks_per_shard": schedule.chunks_per_shard, "id": schedule.id}
+        written = {"schedule": {**facts, "output": output}, "warnings": []}
+        if behind > _LARGE_GAP:
+            tried = "tried up to 4096 chunks per shard" if chunks is None else f"tried chunks = {chunks} as given"
+            message = f"{float(behind):.2%} behind its bound; {tried}"
+            written["warnings"] = [{"kind": "bandwidth", "gap": str(behind), "tried": tried, "message": message}]
+        warn(written)
+    document = {
+        **network_facts(topology),
         "rate": float(rate.rate),
         "lower": float(rate.lower),
         "upper": float(rate.upper),
         "exact": rational_text(rate.rate) if rate.gap == 0 else None,
         "gap": float(rate.gap),
         "method": rate.method,
+        **written,
+        **stages.closing("topology", "schedule", "verification", "writing"),
     }
+    unit, exact = topology.bandwidth_unit, "" if document["exact"] is None else f", exactly {document['exact']}"
+    rows = [
+        ("ranks", str(topology.compute_count)),
+        ("each rank to every other", f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}{exact}"),
+        ("proven", f"{document['lower']:.6g} to {document['upper']:.6g} ({document['gap']:.3%} apart)"),
+        ("method", rate.method),
+    ]
+    if written:
+        facts = written["schedule"]
+        rows += [
+            ("schedule", f"{facts['transfers']} transfers over up to {facts['hops']} links, verified"),
+            ("chunks per shard", str(facts["chunks_per_shard"])),
+            ("rate of the schedule", f"{facts['rate']:.6g} ({facts['gap']:.3%} below the bound)"),
+            ("written to", facts["output"]),
+        ]
+    table = facts_table(f"all-to-all on {topology.spec}", [*rows, ("seconds", f"{document['seconds']:.3f}")])
+    step = f"chorale synth alltoall {quote(topology.spec)} --collective alltoall -o schedule.parquet"
+    return Result(document, table, next_step=step)
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A verified schedule on disk. reached: its rate, exact;  upper: what its certificate proves."""
+def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
+    """Return the verified schedule of `plan`, after checking its certificate and time; CheckFailed for a fault."""
+    schedule = traffic_schedule(plan)
+    verified = verify(schedule)
+    check_traffic_certificate(plan.topology, schedule.certificate)
+    moved = verified.cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk
+    if moved != plan.time:
+        rule = "a schedule must take as long as its plan"
+        raise CheckFailed(rule, f"{moved} instead of {plan.time}", "report this: the planner is at fault")
+    return verified
 
-    schedule: Schedule
-    reached: Fraction
-    upper: Fraction
 
-
-def _write_schedule(
-    topology: Topology,
-    chunks: int | None,
-    rate: AllToAllRate,
-    method: RateMethod | None,
-    output: str,
-    stages: Stopwatch,
-) -> _Written:
-    """Build, verify and save a schedule."""
-    with stages.stage("schedule"):
-        schedule = alltoall_schedule(topology, chunks, max(rate.gap, DEFAULT_GAP), method)
+def _traffic_result(
+    plan: TrafficPlan, following: Sequence[TrafficMatrix], allowed: Fraction, output: str | None, stages: Stopwatch
+) -> Result:
+    """Verify `plan`, write its schedule if a file is given, compare it, and plan again for `following`."""
+    topology, matrix, mean, counts = plan.topology, plan.matrix, plan.matrix.mean, plan.chunks
     with stages.stage("verification"):
-        verified = verify(schedule)
-        upper = check_alltoall_certificate(topology, schedule.certificate)
-    with stages.stage("writing"):
-        save_schedule(verified, output)
-    return _Written(schedule, 1 / (verified.cost.time_per_byte * topology.compute_count), upper)
-
-
-def _schedule_document(written: _Written, rate: AllToAllRate, output: str) -> dict[str, Any]:
-    schedule = written.schedule
-    return {
-        "rate": float(written.reached),
-        "gap": float(rate.upper / written.reached - 1),
-        "transfers": len(schedule.transfers),
-        "hops": schedule.steps,
-        "chunks_per_shard": schedule.chunks_per_shard,
-        "id": schedule.id,
-        "output": output,
-    }
-
-
-def _gap_warnings(written: _Written, rate: AllToAllRate, chunks: int | None) -> list[dict[str, str]]:
-    """Return a warning, with what was tried, if the schedule is more than 1 % behind the bound."""
-    gap = rate.upper / written.reached - 1
-    if gap <= Fraction(1, 100):
-        return []
-    tried = "tried up to 4096 chunks per shard" if chunks is None else f"tried chunks = {chunks} as given"
-    message = f"{float(gap):.2%} behind its bound; {tried}"
-    return [{"kind": "bandwidth", "gap": str(gap), "tried": tried, "message": message}]
-
-
-def _bounds_text(lower: Fraction, upper: Fraction) -> str:
-    return f"{float(lower):.5g} to {float(upper):.5g}, {float(upper / lower - 1):.2%} apart"
-
-
-def _alltoall_table(document: dict[str, Any], unit: str) -> Table:
-    table = facts_table(f"all-to-all on {document['topology']['spec']}")
-    table.add_row("ranks", str(document["topology"]["nodes"]))
-    rate = f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}"
-    exact = "" if document["exact"] is None else f", exactly {document['exact']}"
-    table.add_row("each rank to every other", rate + exact)
-    table.add_row("proven", f"{document['lower']:.6g} to {document['upper']:.6g} ({document['gap']:.3%} apart)")
-    table.add_row("method", document["method"])
-    if "schedule" in document:
-        schedule = document["schedule"]
-        table.add_row("schedule", f"{schedule['transfers']} transfers over up to {schedule['hops']} links, verified")
-        table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
-        table.add_row("rate of the schedule", f"{schedule['rate']:.6g} ({schedule['gap']:.3%} below the bound)")
-        table.add_row("written to", schedule["output"])
-    table.add_row("seconds", f"{document['seconds']:.3f}")
-    return table
-
-
-@dataclass(frozen=True, slots=True)
-class _TrafficRequest:
-    """What to plan: `traffic`, files or skews, one after another; the seeds of skews count up from `seed`."""
-
-    traffic: Sequence[str]
-    seed: int
-    transposed: bool
-    chunks: int | None
-    gap: Fraction
-    method: RateMethod | None
-    output: str | None
-
-
-def _traffic_result(topology: Topology, request: _TrafficRequest, stages: Stopwatch) -> Result:
-    """Plan, verify, compare, plan again; write the first schedule if a file is given."""
-    ranks, spec = topology.compute_count, topology.spec
-    matrices = [load_traffic(text, ranks, spec, request.seed + later) for later, text in enumerate(request.traffic)]
-    if request.transposed:
-        matrices = [matrix.transposed() for matrix in matrices]
-    with stages.stage("plan"):
-        plan = plan_traffic(topology, matrices[0], chunks=request.chunks, gap=request.gap, method=request.method)
-    with stages.stage("verification"):
-        verified = verified_traffic(plan)
-    if request.output is not None:
+        verified = _verified_traffic(plan)
+    if output is not None:
         with stages.stage("writing"):
-            save_schedule(verified, request.output)
+            save_schedule(verified, output)
     with stages.stage("comparison"):
-        compared = comparison_document(plan)
-    document = plan_document(plan) | {
-        "schedule": schedule_document(plan, verified, request.output),
+        times = baseline_times(plan)
+    compared = {name: {"time": float(value), "ratio": float(value / plan.time)} for name, value in times.items()}
+    baseline = min(LIBRARY, key=lambda name: compared[name]["time"])
+    warnings = []
+    if plan.gap > _LARGE_GAP:
+        behind = f"{float(plan.gap):.2%} behind its bound with {int(counts.counts.max())} chunks for the largest pair"
+        message = f"{behind}; try more --chunks"
+        warnings = [{"kind": "bandwidth", "gap": rational_text(plan.gap), "message": message}]
+    # Rates are those of a pair with the mean amount, as for an ordinary all-to-all
+    document: dict[str, Any] = {
+        **network_facts(topology),
+        "traffic": {
+            "name": matrix.name,
+            "total": int(matrix.sent.sum()),
+            "kept": int(matrix.amounts.trace()),
+            "mean": rational_text(mean),
+            "largest": int(matrix.sent.max()),
+        },
+        "rate": float(mean / plan.fluid),
+        "lower": float(mean / plan.fluid),
+        "upper": float(mean / plan.bound.time),
+        "exact": rational_text(mean / plan.fluid) if plan.fluid == plan.bound.time else None,
+        "gap": float(plan.fluid / plan.bound.time - 1),
+        "time": rational_text(plan.time),
+        "time_lower": rational_text(plan.bound.time),
+        "method": plan.method,
+        "schedule": {
+            "rate": float(mean / plan.time),
+            "gap": rational_text(plan.gap),
+            "transfers": verified.schedule.transfer_count,
+            "hops": verified.schedule.steps,
+            "chunks_per_shard": verified.schedule.chunks_per_shard,
+            "chunks": int(counts.counts.sum()),
+            "chunk": rational_text(counts.chunk),
+            "padding": float(int(counts.counts.sum()) * counts.chunk / int(matrix.amounts.sum()) - 1),
+            "id": verified.schedule.id,
+            "verified": True,
+            "output": output,
+        },
         "compared": compared,
-        "baseline": baseline_of(compared),
-        "replans": replan_documents(plan, matrices[1:], request.gap),
-        "warnings": warnings_of(plan),
+        "baseline": baseline,
+        "replans": list(_replanned(plan, following, allowed)),
+        "warnings": warnings,
     }
     warn(document)
-    seconds = stages.report(outside_total=("topology", "verification", "writing", "comparison"))
-    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
-    return Result(document, traffic_table(document, topology.bandwidth_unit))
+    document |= stages.closing("topology", "verification", "writing", "comparison")
+    schedule, traffic = document["schedule"], document["traffic"]
+    rows = [
+        ("ranks", str(topology.compute_count)),
+        ("amounts", f"{traffic['total']} in all, {traffic['largest']} for the largest pair"),
+        ("least time", f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, proven by prices of links"),
+        ("time of the schedule", f"{_number(plan.time)}, {_more(plan.gap)}"),
+        ("schedule", f"{schedule['transfers']} transfers over up to {schedule['hops']} links, verified"),
+        ("chunks", f"{schedule['chunks']} of {schedule['chunk']} each, {schedule['padding']:.3%} padding"),
+    ]
+    for name in (baseline, *(name for name in compared if name != baseline)):
+        label = name.replace("_", " ")
+        label = f"baseline: {label}" if name == baseline else label
+        rows.append((label, f"{compared[name]['ratio']:.2f} x the time: {BASELINES[name]}"))
+    for again in document["replans"]:
+        gap = f"{float(Fraction(again['gap'])):.3%} above its bound"
+        rows.append((f"then {again['traffic']}", f"planned in {again['plan_ms']:.1f} ms, {gap}, verified"))
+    last = ("written to", output), ("seconds", f"{document['seconds']:.3f}")
+    return Result(document, facts_table(f"{matrix.name} on {topology.spec}", [*rows, *last]))
+
+
+def _replanned(plan: TrafficPlan, matrices: Sequence[TrafficMatrix], gap: Fraction) -> Iterator[dict[str, Any]]:
+    """Yield a description of the plan for each of `matrices`, started from the previous plan, with its times."""
+    for matrix in matrices:
+        wall, processor = time.perf_counter(), time.process_time()
+        plan = replan(plan, matrix, gap)
+        planned, planned_cpu = time.perf_counter(), time.process_time()
+        verified = _verified_traffic(plan)
+        yield {
+            "traffic": matrix.name,
+            "time": rational_text(plan.time),
+            "time_lower": rational_text(plan.bound.time),
+            "gap": rational_text(plan.gap),
+            "plan_ms": (planned - wall) * 1e3,
+            "plan_cpu_ms": (planned_cpu - processor) * 1e3,
+            "verify_ms": (time.perf_counter() - planned) * 1e3,
+            "transfers": verified.schedule.transfer_count,
+            "verified": True,
+        }
+
+
+def _number(value: Fraction | str) -> str:
+    return f"{float(Fraction(value)):.6g}"
+
+
+def _more(gap: Fraction) -> str:
+    return "exactly the least" if gap == 0 else f"{float(gap):.3%} more"
 
 
 def _routing_result(
@@ -403,14 +316,12 @@ def _routing_result(
         ways = [verify(plan.schedule(way)) for way in (False, True)]
         for verified in ways:
             check_copies_certificate(verified.schedule.expand())
-    chosen = ways[combine]
+    schedule = ways[combine].schedule
     if output is not None:
         with stages.stage("writing"):
-            save_schedule(chosen, output)
-    schedule = chosen.schedule
-    document = {
-        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
-        **assumption_facts(topology),
+            save_schedule(ways[combine], output)
+    document: dict[str, Any] = {
+        **network_facts(topology),
         "traffic": {"name": routing.name, "groups": len(routing.source), "total": int(routing.amount.sum())},
         "time": rational_text(plan.time),
         "time_lower": rational_text(plan.bound.time),
@@ -429,20 +340,48 @@ def _routing_result(
     }
     if steps:
         with stages.stage("advice"):
-            document["advice"] = _advice_document(topology, batch, steps)
-    seconds = stages.report(outside_total=("topology", "verification", "writing", "advice"))
-    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
-    return Result(document, _routing_table(document, plan, topology.bandwidth_unit))
+            document["advice"] = _advice(topology, batch, steps)
+    document |= stages.closing("topology", "verification", "writing", "advice")
+    traffic, hops = document["traffic"], f"up to {schedule.steps} after one another, both ways verified"
+    ratio = document["compared"]["no_copies"]["ratio"]
+    rows = [
+        ("amount", f"{traffic['total']}, {traffic['groups']} groups with equal ranks"),
+        ("least time", f"{_number(plan.bound.time)} per {topology.bandwidth_unit}, proven by a cut"),
+        ("dispatch", f"{_number(plan.time)}, {_more(plan.gap)} ({plan.method})"),
+        ("combine", f"{_number(plan.combine_time)}, sums on the way back"),
+        ("without copies", f"{ratio:.2f} x the time: every expert gets the token from its source"),
+        ("schedule", f"{schedule.transfer_count} transfers, {hops}"),
+        ("written to", None if output is None else f"{output} ({schedule.collective.name.value})"),
+    ]
+    if steps:
+        advice = document["advice"]
+        for step in advice["steps"]:
+            what = f"to rank {step['to']} " + ("too" if step["with"] is None else f"for expert {step['with']}")
+            rows.append((f"expert {step['expert']}", f"{what}: least time {_number(step['time_lower'])}"))
+        then = f"{_number(advice['time'])}; by EPLB's rule {_number(advice['eplb']['time'])}"
+        rows.append(("dispatch then", then))
+    table = facts_table(f"{routing.name} on {topology.spec}", [*rows, ("seconds", f"{document['seconds']:.3f}")])
+    return Result(document, table)
 
 
-def _advice_document(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
+def _advice(topology: Topology, batch: TokenBatch, most: int) -> dict[str, Any]:
     """Return the steps with their bounds, and times planned with the last one and with EPLB's rule."""
     steps, ranks = advise(topology, batch, most), topology.compute_count
     after = batch._replace(placement=steps[-1].placement) if steps else batch
     replicas = sum(step.other is None for step in steps)
     rule = batch._replace(placement=eplb(batch, ranks, replicas))
     return {
-        "steps": [_step_document(step) for step in steps],
+        "steps": [
+            {
+                "action": "replicate" if step.other is None else "swap",
+                "expert": step.expert,
+                "from": step.source,
+                "to": step.target,
+                "with": step.other,
+                "time_lower": rational_text(step.time_lower),
+            }
+            for step in steps
+        ],
         "time": rational_text(plan_dispatch(topology, route_tokens(after, ranks)).time),
         "time_lower": rational_text(bound_of(topology, after)),
         "placement": [[rank for rank in row if rank >= 0] for row in after.placement.tolist()],
@@ -452,38 +391,3 @@ def _advice_document(topology: Topology, batch: TokenBatch, most: int) -> dict[s
             "time_lower": rational_text(bound_of(topology, rule)),
         },
     }
-
-
-def _step_document(step: PlacementStep) -> dict[str, Any]:
-    return {
-        "action": "replicate" if step.other is None else "swap",
-        "expert": step.expert,
-        "from": step.source,
-        "to": step.target,
-        "with": step.other,
-        "time_lower": rational_text(step.time_lower),
-    }
-
-
-def _routing_table(document: dict[str, Any], plan: DispatchPlan, unit: str) -> Table:
-    table = facts_table(f"{plan.routing.name} on {plan.topology.spec}")
-    table.add_row("amount", f"{document['traffic']['total']}, {document['traffic']['groups']} groups with equal ranks")
-    table.add_row("least time", f"{_number(document['time_lower'])} per {unit}, proven by a cut")
-    behind = "exactly the least" if plan.gap == 0 else f"{float(plan.gap):.3%} more"
-    table.add_row("dispatch", f"{_number(document['time'])}, {behind} ({plan.method})")
-    table.add_row("combine", f"{_number(document['combine']['time'])}, sums on the way back")
-    ratio = document["compared"]["no_copies"]["ratio"]
-    table.add_row("without copies", f"{ratio:.2f} x the time: every expert gets the token from its source")
-    schedule = document["schedule"]
-    hops = f"{schedule['transfers']} transfers, up to {schedule['hops']} after one another, both ways verified"
-    table.add_row("schedule", hops)
-    if schedule["output"] is not None:
-        table.add_row("written to", f"{schedule['output']} ({schedule['collective']})")
-    advice = document.get("advice", {"steps": []})
-    for step in advice["steps"]:
-        what = f"to rank {step['to']} " + ("too" if step["with"] is None else f"for expert {step['with']}")
-        table.add_row(f"expert {step['expert']}", f"{what}: least time {_number(step['time_lower'])}")
-    if "time" in advice:
-        table.add_row("dispatch then", f"{_number(advice['time'])}; by EPLB's rule {_number(advice['eplb']['time'])}")
-    table.add_row("seconds", f"{document['seconds']:.3f}")
-    return table

@@ -27,7 +27,21 @@ class ChoraleCommand(TyperCommand):
         names = {name for parameter in self.params for name in parameter.opts}
         for own, (other, factor) in _RATES.items():
             if own in names and other not in names:
-                args = _converted(args, own, other, factor)
+                # `args` with the value of `other` as one of the option `own`
+                converted: list[str] = []
+                is_rate = False
+                for word in args:
+                    option, equals, value = word.partition("=")
+                    if is_rate:
+                        converted.append(_times(word, factor, other))
+                    elif option == other:
+                        if any(item.partition("=")[0] == own for item in args):
+                            raise InvalidInput("a rate of links is given once", f"{own} and {other}", "leave one out")
+                        converted.append(f"{own}={_times(value, factor, other)}" if equals else own)
+                    else:
+                        converted.append(word)
+                    is_rate = not is_rate and option == other and not equals
+                args = converted
         if not ctx.resilient_parsing and not {"-h", "--help"} & set(args):
             self._require(ctx, args)
         return super().parse_args(ctx, args)
@@ -121,24 +135,6 @@ def _of_model(model: type[Any]) -> Iterator[inspect.Parameter]:
     for each in fields(model):
         default = inspect.Parameter.empty if each.default is MISSING else each.default
         yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
-
-
-def _converted(args: list[str], own: str, other: str, factor: Fraction) -> list[str]:
-    """Return `args` with the value of `other` as one of the option `own`."""
-    converted: list[str] = []
-    is_rate = False
-    for word in args:
-        option, equals, value = word.partition("=")
-        if is_rate:
-            converted.append(_times(word, factor, other))
-        elif option == other:
-            if any(item.partition("=")[0] == own for item in args):
-                raise InvalidInput("a rate of links is given once", f"{own} and {other}", "leave one out")
-            converted.append(f"{own}={_times(value, factor, other)}" if equals else own)
-        else:
-            converted.append(word)
-        is_rate = not is_rate and option == other and not equals
-    return converted
 
 
 def _times(text: str, factor: Fraction, option: str) -> str:

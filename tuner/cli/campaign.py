@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.redaction import redacted
@@ -14,8 +13,8 @@ from chorale.tuner.cli.slurm import job_name, stop_job
 from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.tables import Result
-from chorale.tuner.trials.store import campaign_rows, launched_campaign
+from chorale.tuner.reports.tables import Columns, Result, rows_table
+from chorale.tuner.trials.store import campaign_rows, check_launch, launch_folder, launched_campaign, repair_launch
 
 campaign_app = CommandLine(help="List, pause and resume campaigns; check and repair their files.")
 LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Which launch; by default the newest.")]
@@ -28,13 +27,16 @@ def list_command() -> Result:
     Example: chorale campaign list
     """
     rows = campaign_rows(Home.from_environment())
-    table = Table("campaign", "collective", "network", "launches", "trials", "state")
-    for row in rows:
-        network, trials = row["topology"] or "", f"{row['complete']} of {row['trials']}"
-        table.add_row(row["campaign"], row["collective"], network, str(row["launches"]), trials, row["state"])
-    return Result(
-        {"campaigns": rows}, table if rows else "no campaigns yet: `chorale tune examples/quickstart.yaml` runs one"
-    )
+    columns: Columns = {
+        "campaign": "campaign",
+        "collective": "collective",
+        "network": "topology",
+        "launches": "launches",
+        "trials": lambda row: f"{row['complete']} of {row['trials']}",
+        "state": "state",
+    }
+    nothing = "no campaigns yet: `chorale tune examples/quickstart.yaml` runs one"
+    return Result({"campaigns": rows}, rows_table(rows, columns) if rows else nothing)
 
 
 @campaign_app.command("pause")
@@ -81,8 +83,6 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     Example: chorale campaign check quickstart
     """
-    from chorale.tuner.trials.store import check_launch, launch_folder  # noqa: PLC0415 - for two commands
-
     home = Home.from_environment()
     health = check_launch(launch_folder(home, name, launch))
     facts = health.document
@@ -103,8 +103,6 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     Example: chorale campaign repair quickstart
     """
-    from chorale.tuner.trials.store import check_launch, launch_folder, repair_launch  # noqa: PLC0415 - as above
-
     home = Home.from_environment()
     folder = launch_folder(home, name, launch)
     before, done = repair_launch(folder)

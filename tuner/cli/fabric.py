@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import psutil
 import typer
-from rich.table import Table
 
 from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
 from chorale.runners.fabric.links import LinkOptions, parse_overrides
@@ -24,7 +23,7 @@ from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import emit_json
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.tables import Result, printable
+from chorale.tuner.reports.tables import Columns, Result, printable, rows_table
 
 DEFAULT_NAME = "default"
 
@@ -85,10 +84,15 @@ def status() -> Result:
     """List the fabrics of this user."""
     running = fabrics()
     documents = [_facts(fabric) for fabric in running]
-    table = Table("name", "topology", "size", "links", "up for", "processes", title="Fabrics that are up")
-    for fabric, facts in zip(running, documents, strict=True):
-        up_for = f"{facts['up_s'] / 60:.0f} min"
-        table.add_row(fabric.name, fabric.spec, _size(fabric), _links(fabric), up_for, str(facts["processes"]))
+    columns: Columns = {
+        "name": lambda row: row[0].name,
+        "topology": lambda row: row[0].spec,
+        "size": lambda row: _size(row[0]),
+        "links": lambda row: _links(row[0]),
+        "up for": lambda row: f"{row[1]['up_s'] / 60:.0f} min",
+        "processes": lambda row: row[1]["processes"],
+    }
+    table = rows_table(zip(running, documents, strict=True), columns, "Fabrics that are up")
     return Result({"fabrics": documents}, table if running else "no fabric is up")
 
 
@@ -132,13 +136,10 @@ def _size(fabric: EmulatedFabric) -> str:
 
 def _links(fabric: EmulatedFabric) -> str:
     """Return in words what carries packets, and how well it did in the self-test."""
-    links = fabric.links
     if fabric.is_broken:
-        return f"BROKEN: process {links.wire_pid} has ended; take the fabric down"
-    parts = ["wire"]
-    if (test := links.self_test) is not None:
-        parts.append(f"{test.efficiency:.0%} of the rate with all busy")
-    return ", ".join(parts)
+        return f"BROKEN: process {fabric.links.wire_pid} has ended; take the fabric down"
+    test = fabric.links.self_test
+    return "wire" if test is None else f"wire, {test.efficiency:.0%} of the rate with all busy"
 
 
 def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
@@ -162,21 +163,15 @@ def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
     }
 
 
-File = Annotated[Path, typer.Argument(help="What to watch: a YAML file, see --schema.", metavar="FABRIC.yaml")]
-Once = Annotated[bool, typer.Option("--once", help="Publish a table for the fabric as it is, and end.")]
-Schema = Annotated[bool, typer.Option("--schema", help="Print what the file may say, as JSON Schema.")]
-Hold = Annotated[bool, typer.Option("--hold", help="Have the watch of the file publish nothing until --release.")]
-Release = Annotated[bool, typer.Option("--release", help="End a hold: what is planned is published.")]
-RollBack = Annotated[bool, typer.Option("--roll-back", help="Hold, and publish the table before again.")]
-
-
 def watch(
-    file: File = Path("fabric.yaml"),
-    once: Once = False,
-    schema: Schema = False,
-    hold: Hold = False,
-    release: Release = False,
-    roll_back: RollBack = False,
+    file: Annotated[Path, typer.Argument(help="What to watch: a YAML file, see --schema.", metavar="FABRIC.yaml")] = (
+        Path("fabric.yaml")
+    ),
+    once: Annotated[bool, typer.Option("--once", help="Publish a table for the fabric as it is, and end.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print what the file may say, as JSON Schema.")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="Have the watch publish nothing until --release.")] = False,
+    release: Annotated[bool, typer.Option("--release", help="End a hold: what is planned is published.")] = False,
+    roll_back: Annotated[bool, typer.Option("--roll-back", help="Hold, and publish the table before again.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch the links of a fabric; plan, compare and publish a new tuning table when they change.

@@ -1,117 +1,33 @@
 """`chorale groups`: plan groups (tensor-, data-, expert-parallel) that share a fabric, together and each alone."""
 
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.base import Progress
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group
 from chorale.synth.methods.groups.packing import (
     CHUNK_COUNTS,
     GroupSchedule,
-    SharedSchedules,
     pack_groups,
     shared_schedules,
     time_together,
 )
-from chorale.synth.methods.groups.rings import GroupPacking
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import progress_bar
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.bound import assumption_facts
-from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.bound import network_facts
+from chorale.tuner.reports.tables import Result, Stopwatch, facts_table
 
 _SHOWN_GROUPS = 24
-
-
-def alone_schedules(topology: Topology, groups: Sequence[Group], progress: Progress | None) -> list[GroupSchedule]:
-    """Return the schedule of each group that is the best for it on an empty fabric."""
-    alone = []
-    for number, group in enumerate(groups):
-        alone.append(shared_schedules(topology, pack_groups(topology, [group])).members[0])
-        if progress is not None:
-            progress(number + 1, len(groups))
-    return alone
-
-
-def groups_document(shared: SharedSchedules, packing: GroupPacking, alone: Sequence[GroupSchedule]) -> dict[str, Any]:
-    """Return the JSON document. Times are amounts over bandwidth, of links that all groups keep busy together."""
-    topology, prices = shared.topology, packing.prices.tolist()
-    lower = proven_time(topology, packing.groups, prices)
-    run_together = time_together(topology, [member.loads for member in alone])
-    one_by_one = sum((time_together(topology, [member.loads]) for member in alone), Fraction(0))
-    return {
-        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
-        **assumption_facts(topology),
-        "time": rational_text(shared.time),
-        "time_lower": rational_text(lower),
-        "gap": rational_text(shared.time / lower - 1),
-        "certificate": {"kind": "group-prices", "time_lower": rational_text(lower), "prices": prices},
-        "chunks_per_shard": shared.chunks,
-        "compared": {
-            "alone_together": {"time": float(run_together), "ratio": float(run_together / shared.time)},
-            "one_after_another": {"time": float(one_by_one), "ratio": float(one_by_one / shared.time)},
-        },
-        "groups": [
-            _group_document(topology, member, by_itself)
-            for member, by_itself in zip(shared.members, alone, strict=True)
-        ],
-        "verified": True,
-    }
-
-
-def _group_document(topology: Topology, member: GroupSchedule, alone: GroupSchedule) -> dict[str, Any]:
-    group, schedule = member.group, member.verified.schedule
-    busiest = max(load / link.bandwidth for load, link in zip(member.loads, topology.links, strict=True))
-    return {
-        "name": group.name,
-        "collective": group.collective.name.value,
-        "ranks": list(group.ranks),
-        "amount": group.amount,
-        "busiest_link_time": rational_text(busiest),
-        "alone_time": rational_text(time_together(topology, [alone.loads])),
-        "transfers": schedule.transfer_count,
-        "steps": schedule.steps,
-        "id": schedule.id,
-        "output": None,
-    }
-
-
-def groups_table(document: dict[str, Any], unit: str) -> Table:
-    """Return the document for people."""
-    table = Table(title=f"{len(document['groups'])} groups on {document['topology']['spec']}", show_header=False)
-    gap = Fraction(document["gap"])
-    behind = "exactly the least" if gap == 0 else f"{float(gap):.3%} more"
-    table.add_row("least time", f"{_decimal(document['time_lower'])} per {unit}, proven by prices of links")
-    table.add_row("time of the plan", f"{_decimal(document['time'])}, {behind}; schedules verified")
-    compared = document["compared"]
-    alone, apart = compared["alone_together"]["ratio"], compared["one_after_another"]["ratio"]
-    table.add_row("planned alone, run together", f"{alone:.3f} x the time")
-    table.add_row("planned alone, one after another", f"{apart:.3f} x the time")
-    for group in document["groups"][:_SHOWN_GROUPS]:
-        share = f"busiest link {_decimal(group['busiest_link_time'])}, alone {_decimal(group['alone_time'])}"
-        table.add_row(group["name"], f"{group['collective']} of {len(group['ranks'])} ranks, {share}")
-    if len(document["groups"]) > _SHOWN_GROUPS:
-        table.add_row("…", f"{len(document['groups']) - _SHOWN_GROUPS} more groups")
-    table.add_row("seconds", f"{document['seconds']:.3f}")
-    return table
-
-
-def _decimal(text: str) -> str:
-    return f"{float(Fraction(text)):.6g}"
-
-
 MAX_CHUNKS = max(CHUNK_COUNTS)
 
 
@@ -150,17 +66,73 @@ def groups(
         packing = pack_groups(topology, chosen)
     with stages.stage("schedules"):
         shared = shared_schedules(topology, packing, chunks)
+    alone: list[GroupSchedule] = []  # the best schedule of each group on an empty fabric
     with stages.stage("alone"), progress_bar("each group alone") as progress:
-        alone = alone_schedules(topology, chosen, progress)
-    document = groups_document(shared, packing, alone)
+        for each in chosen:
+            alone.append(shared_schedules(topology, pack_groups(topology, [each])).members[0])
+            if progress is not None:
+                progress(len(alone), len(chosen))
+    # Times are amounts over bandwidth, of links that all groups keep busy together
+    prices = packing.prices.tolist()
+    lower = proven_time(topology, packing.groups, prices)
+    together = time_together(topology, [member.loads for member in alone])
+    apart = sum((time_together(topology, [member.loads]) for member in alone), Fraction(0))
+    document: dict[str, Any] = {
+        **network_facts(topology),
+        "time": rational_text(shared.time),
+        "time_lower": rational_text(lower),
+        "gap": rational_text(shared.time / lower - 1),
+        "certificate": {"kind": "group-prices", "time_lower": rational_text(lower), "prices": prices},
+        "chunks_per_shard": shared.chunks,
+        "compared": {
+            "alone_together": {"time": float(together), "ratio": float(together / shared.time)},
+            "one_after_another": {"time": float(apart), "ratio": float(apart / shared.time)},
+        },
+        "groups": [_group_document(topology, *pair) for pair in zip(shared.members, alone, strict=True)],
+        "verified": True,
+    }
     if output is not None:
         Path(output).mkdir(exist_ok=True)
         for member, entry in zip(shared.members, document["groups"], strict=True):
             entry["output"] = str(Path(output) / f"{member.group.name}.parquet")
             save_schedule(member.verified, entry["output"])
-    seconds = stages.report(outside_total=("topology", "alone"))
-    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
-    return Result(document, groups_table(document, topology.bandwidth_unit))
+    document |= stages.closing("topology", "alone")
+    gap = shared.time / lower - 1
+    behind = "exactly the least" if gap == 0 else f"{float(gap):.3%} more"
+    rows = [
+        ("least time", f"{_decimal(lower)} per {topology.bandwidth_unit}, proven by prices of links"),
+        ("time of the plan", f"{_decimal(shared.time)}, {behind}; schedules verified"),
+        ("planned alone, run together", f"{float(together / shared.time):.3f} x the time"),
+        ("planned alone, one after another", f"{float(apart / shared.time):.3f} x the time"),
+    ]
+    for entry in document["groups"][:_SHOWN_GROUPS]:
+        share = f"busiest link {_decimal(entry['busiest_link_time'])}, alone {_decimal(entry['alone_time'])}"
+        rows.append((entry["name"], f"{entry['collective']} of {len(entry['ranks'])} ranks, {share}"))
+    if len(chosen) > _SHOWN_GROUPS:
+        rows.append(("…", f"{len(chosen) - _SHOWN_GROUPS} more groups"))
+    rows.append(("seconds", f"{document['seconds']:.3f}"))
+    return Result(document, facts_table(f"{len(chosen)} groups on {topology.spec}", rows))
+
+
+def _group_document(topology: Topology, member: GroupSchedule, alone: GroupSchedule) -> dict[str, Any]:
+    group, schedule = member.group, member.verified.schedule
+    busiest = max(load / link.bandwidth for load, link in zip(member.loads, topology.links, strict=True))
+    return {
+        "name": group.name,
+        "collective": group.collective.name.value,
+        "ranks": list(group.ranks),
+        "amount": group.amount,
+        "busiest_link_time": rational_text(busiest),
+        "alone_time": rational_text(time_together(topology, [alone.loads])),
+        "transfers": schedule.transfer_count,
+        "steps": schedule.steps,
+        "id": schedule.id,
+        "output": None,
+    }
+
+
+def _decimal(value: Fraction | str) -> str:
+    return f"{float(Fraction(value)):.6g}"
 
 
 def parse_groups(topology: Topology, text: str) -> list[Group]:

@@ -4,10 +4,9 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from chorale.job.mpi.preload import stable_library
 from chorale.job.record import VARIABLE, Record, read_record, record_bytes
@@ -19,7 +18,7 @@ from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.campaign_file import RecordedJob
 from chorale.tuner.files.job_traces import UNKNOWN, load_record
 from chorale.tuner.files.read_write import write_file
-from chorale.tuner.reports.tables import Result, numbers_table
+from chorale.tuner.reports.tables import Columns, Result, numbers_table, rows_table
 
 job_app = CommandLine(help="Print or install the library that gives MPI programs a tuning table.", no_args_is_help=True)
 
@@ -81,13 +80,17 @@ def _reported(recorded: Record, output: Path) -> Result:
     if any(key.dtype == UNKNOWN for key in recorded.calls):
         people.print("the trace names no element types for some calls: their elements count 4 bytes")
     notice(f"next: chorale tune --from-record {output} --topology SPEC")
-    table = Table("collective", "type", "group", "size", "calls", "ms", "of the time", title=f"{recorded.ranks} ranks")
-    for key, count in sorted(recorded.calls.items(), key=lambda item: -item[1].seconds):
-        group = "all" if key.group is None else ",".join(map(str, key.group))
-        share = count.seconds / recorded.seconds if recorded.seconds else 0.0
-        size, calls = format_size(key.size_bytes), str(count.calls)
-        table.add_row(key.collective, key.dtype, group, size, calls, f"{count.seconds * 1e3:.4g}", f"{share:.0%}")
-    return Result(json.loads(record_bytes(recorded)), table)
+    calls = sorted(recorded.calls.items(), key=lambda item: -item[1].seconds)
+    columns: Columns = {
+        "collective": lambda call: call[0].collective,
+        "type": lambda call: call[0].dtype,
+        "group": lambda call: "all" if call[0].group is None else ",".join(map(str, call[0].group)),
+        "size": lambda call: format_size(call[0].size_bytes),
+        "calls": lambda call: call[1].calls,
+        "ms": lambda call: f"{call[1].seconds * 1e3:.4g}",
+        "of the time": lambda call: f"{call[1].seconds / recorded.seconds if recorded.seconds else 0:.0%}",
+    }
+    return Result(json.loads(record_bytes(recorded)), rows_table(calls, columns, f"{recorded.ranks} ranks"))
 
 
 def replay(
@@ -124,27 +127,23 @@ def replay(
         for task in document["tasks"]
         if task["unchecked"]
     ]
-    return Result(document, _replay_table(document, noise, seeds), *unchecked, f"{document['seconds']:.0f} s")
+    title, left = f"{seeds} seeds, noise {noise}", {"title_justify": "left", "caption_justify": "left"}
+    table = numbers_table(title, document["tasks"], _COLUMNS, caption=_LEGEND, **left)
+    return Result(document, table, *unchecked, f"{document['seconds']:.0f} s")
 
 
-_NUMBERS = {"trials": "trials_to_5pct_mean", "all": "trials_to_5pct_all", "seconds": "seconds_ratio"}
-_SHARES = {"wrong": "wrong_entries", "open": "undecided", "false": "false_wins", "cover": "coverage"}
+_COLUMNS: Columns = {
+    "task": lambda task: f"{task['task']}, {task['candidates']} x {task['sizes']}",
+    "trials": lambda task: f"{task['trials_to_5pct_mean']:.3g}",
+    "all": lambda task: f"{task['trials_to_5pct_all']:.3g}",
+    "seconds": lambda task: f"{task['seconds_ratio']:.3g}",
+    "wrong": lambda task: f"{task['wrong_entries']:.1%}",
+    "open": lambda task: f"{task['undecided']:.1%}",
+    "false": lambda task: f"{task['false_wins']:.1%}",
+    "cover": lambda task: "-" if task["coverage"] is None else f"{task['coverage']:.1%}",
+}
 _LEGEND = (
     "trials: until the mean over sizes is within 5 %, all: until every size is; seconds: to the mean, over those of "
     "measuring all of every trial; wrong: entries more than 5 % behind; open: undecided; false: programs named that "
     "are not faster than the library; cover: intervals that hold the truth"
 )
-
-
-def _replay_table(document: dict[str, Any], noise: str, seeds: int) -> Table:
-    title = f"{seeds} seeds, noise {noise}"
-    options = {"caption": _LEGEND, "title_justify": "left", "caption_justify": "left"}
-    table = numbers_table(title, "task", *_NUMBERS, *_SHARES, **options)
-    for task in document["tasks"]:
-        shares = (task[key] for key in _SHARES.values())
-        table.add_row(
-            f"{task['task']}, {task['candidates']} x {task['sizes']}",
-            *(f"{task[key]:.3g}" for key in _NUMBERS.values()),
-            *("-" if share is None else f"{share:.1%}" for share in shares),
-        )
-    return table

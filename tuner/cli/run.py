@@ -46,7 +46,7 @@ from chorale.tuner.files.program_files import Runnable, is_program_file, load_ru
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.executions import execution_line, report_executions, require_trace_files
 from chorale.tuner.reports.judge import judge as judge_file
-from chorale.tuner.reports.tables import Result, facts_table, numbers_table, speed_text
+from chorale.tuner.reports.tables import Columns, Result, facts_table, numbers_table, speed_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +228,6 @@ def _failure(runner: str, failure: base.RunFailure) -> Result:
     return Result({"runner": runner, "results": [], **document}, exit_code=code)
 
 
-_RIGHT = {True: "yes", False: "NO", None: "unchecked"}
-
-
 @dataclass(frozen=True, slots=True)
 class RunReport:
     """The measured program of `file`, and the reference.
@@ -317,17 +314,19 @@ class RunReport:
                 yield f"{key.replace('_', ' ')}: {environment[key]}"
 
     def _shown(self, rows: Sequence[dict[str, Any]]) -> Iterator[Table | str]:
-        measurement, limited = self.driven.measurement, ("of limit",) if self.limit is not None else ()
-        headings = ("median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", *limited, "right")
+        measurement = self.driven.measurement
+        columns: Columns = {
+            "size": lambda row: format_size(row["size_bytes"]),
+            "median us": lambda row: _microseconds(row["time_us_median"]),
+            "IQR us": lambda row: _microseconds(row["time_us_iqr"]),
+            "min us": lambda row: _microseconds(row["time_us_min"]),
+            "algbw GB/s": lambda row: f"{row['algbw_gb_per_s']:.3g}",
+            "busbw GB/s": lambda row: f"{row['busbw_gb_per_s']:.3g}",
+            **({} if self.limit is None else {"of limit": lambda row: f"{row['efficiency']:.0%}"}),
+            "right": lambda row: {True: "yes", False: "NO", None: "unchecked"}[row["correct"]],
+        }
         title = f"{self.file}: {collective_of_ranks(self.program)} on {measurement.runner}"
-        table = numbers_table(title, "size", *headings)
-        for row in rows:
-            times_us = (row[key] for key in ("time_us_median", "time_us_iqr", "time_us_min"))
-            times = (f"{time_us:.1f}" if time_us < 10_000 else f"{time_us:.0f}" for time_us in times_us)
-            rates = (f"{row[key]:.3g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
-            of_limit = (f"{row['efficiency']:.0%}",) if limited else ()
-            table.add_row(format_size(row["size_bytes"]), *times, *rates, *of_limit, _RIGHT[row["correct"]])
-        yield table
+        yield numbers_table(title, rows, columns)
         if self.limit is not None:  # why bandwidths are low where links are paced
             allowed, last = 1 / self.limit.seconds_per_byte / 1e9, rows[-1]
             rate = f"links of {float(Fraction(str(measurement.environment['link_mbps']))):g} Mbit/s"
@@ -360,6 +359,10 @@ class RunReport:
                 facts["of programs that were left out of the fit"] = f"{fitted.unseen_error:.2%}"
             yield facts_table(f"calibration from {fitted.observations} measurements", facts.items())
         yield from map(execution_line, self.executions)
+
+
+def _microseconds(time_us: float) -> str:
+    return f"{time_us:.1f}" if time_us < 10_000 else f"{time_us:.0f}"
 
 
 def judge(

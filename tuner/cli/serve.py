@@ -9,14 +9,13 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
-from chorale.tuner.reports.tables import Result, long_line
+from chorale.tuner.reports.tables import Columns, Result, long_line, rows_table
 from chorale.tuner.service import access
 from chorale.tuner.service.jobs.job_specs import JobLimits
 from chorale.tuner.service.settings import load_settings
@@ -90,11 +89,16 @@ def list_(tokens: File = None) -> Result:
     """
     file = _file(tokens)
     rows = [_facts(entry) for entry in (access.read_tokens(file) if file.exists() else [])]
-    table = Table("name", "role", "expires", "jobs", "requests a minute", "state")
-    for row in rows:
-        end, state = row["expires"] or "never", "expired" if row["expired"] else "valid"
-        table.add_row(row["name"], row["role"], end, str(row["jobs"]), str(row["requests_per_minute"]), state)
-    return Result({"file": str(file), "tokens": rows}, table if rows else "no tokens yet: `chorale token create NAME`")
+    columns: Columns = {
+        "name": "name",
+        "role": "role",
+        "expires": lambda row: row["expires"] or "never",
+        "jobs": "jobs",
+        "requests a minute": "requests_per_minute",
+        "state": lambda row: "expired" if row["expired"] else "valid",
+    }
+    shown = rows_table(rows, columns) if rows else "no tokens yet: `chorale token create NAME`"
+    return Result({"file": str(file), "tokens": rows}, shown)
 
 
 @token_app.command("revoke")

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import isqrt
-from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
@@ -281,23 +280,19 @@ def show(
         document = program_document(program, topology, size_bytes, trace, time_s)
         document["parameters"] = {**pricing.settings_on(topology), "buffer_bytes": buffer_bytes}
     else:
-        document = _show_schedule(file, spec, rank, plot)
+        if spec is not None:
+            raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
+        verified = verify(load_schedule(file))
+        ranks = verified.schedule.topology.compute_count
+        if rank >= ranks:
+            raise InvalidInput(f"--rank must be one of the {ranks} ranks", rank, f"choose 0 to {ranks - 1}")
+        if plot is not None:
+            from chorale.tuner.plots.network_plots import plot_schedule  # noqa: PLC0415 - matplotlib is optional
+
+            plot_schedule(verified.schedule.expand(), rank, plot)
+        document = schedule_document(verified, rank)
     document["plot"] = None if plot is None else str(plot)
     return Result(document, show_table(file, document), next_step=f"chorale compare {quote(file)}")
-
-
-def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) -> dict[str, Any]:
-    if spec is not None:
-        raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
-    verified = verify(load_schedule(file))
-    ranks = verified.schedule.topology.compute_count
-    if rank >= ranks:
-        raise InvalidInput(f"--rank must be one of the {ranks} ranks", rank, f"choose 0 to {ranks - 1}")
-    if plot is not None:
-        from chorale.tuner.plots.network_plots import plot_schedule  # noqa: PLC0415 - matplotlib is optional
-
-        plot_schedule(verified.schedule.expand(), rank, plot)
-    return schedule_document(verified, rank)
 
 
 def compare(

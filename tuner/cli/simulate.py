@@ -20,9 +20,9 @@ from chorale.tuner.cli.output import people, progress_bar
 from chorale.tuner.costs.pricing import fastest_traffic, goodput_row, traffic_of_file, traffic_of_method
 from chorale.tuner.costs.training import SHIPPED, load_profile, split_network, training_costs, training_row
 from chorale.tuner.files.read_write import require_plot_format, write_file
-from chorale.tuner.reports.bound import assumption_facts
+from chorale.tuner.reports.bound import network_facts
 from chorale.tuner.reports.hints import kind_of
-from chorale.tuner.reports.tables import Result, Stopwatch, numbers_table
+from chorale.tuner.reports.tables import Columns, Result, Stopwatch, numbers_table
 
 
 def simulate(
@@ -87,10 +87,12 @@ def simulate(
         people.print(f"--link-gbps is not used: {topology.spec} has bandwidths of its own")
     collective_on = f"{traffic.collective.name.value} on {topology.spec}"
     title = f"{AUTO} {collective_on}, the fastest at each size" if what == AUTO else priced.title
-    table = numbers_table(title, "size", "us", "goodput Gbit/s", *(["method"] if what == AUTO else []))
-    for row in rows:
-        numbers = f"{row['time_us']:.2f}", f"{row['goodput_gbit_per_s']:.5g}"
-        table.add_row(format_size(row["size_bytes"]), *numbers, *([row["method"]] if what == AUTO else []))
+    columns: Columns = {
+        "size": lambda row: format_size(row["size_bytes"]),
+        "us": lambda row: f"{row['time_us']:.2f}",
+        "goodput Gbit/s": lambda row: f"{row['goodput_gbit_per_s']:.5g}",
+        **({"method": "method"} if what == AUTO else {}),
+    }
     if plot is not None:
         from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 - matplotlib is optional
 
@@ -104,8 +106,7 @@ def simulate(
         chunks = pipeline_chunks or TRACE_CHUNKS
         write_file(trace, schedule_trace(traffic, pricing.network(topology), sizes_bytes[-1], chunks).encode())
     document = {
-        "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
-        **assumption_facts(topology),
+        **network_facts(topology),
         "collective": traffic.collective.name.value,
         "method": AUTO if what == AUTO else priced.method,
         **({"chosen_by": "time"} if what == AUTO else {}),
@@ -121,6 +122,7 @@ def simulate(
         "seconds": stages.report(),
     }
     step = f"chorale synth {priced.method} {quote(topology.spec)} --collective {traffic.collective.name.value}"
+    table = numbers_table(title, rows, columns)
     return Result(document, table, next_step=f"{step} -o schedule.parquet" if spec is not None else None)
 
 
@@ -158,22 +160,21 @@ def training(
         from chorale.tuner.plots.charts import plot_training  # noqa: PLC0415 - matplotlib is optional
 
         plot_training({model.name: rows}, plot)
-    table = numbers_table(f"{model.name}: ms of an iteration", "network", *_COLUMNS, "bucket")
-    for row in rows:
-        times = (f"{row[key] * 1e3:.4g}" for key in _COLUMNS.values())
-        table.add_row(f"{row['method']}@{row['spec']}", *times, f"{row['bucket_bytes'] / 1e6:g} MB")
     facts = {"name": model.name, "source": model.source, "samples": model.samples, "parameters": model.parameters}
     settings = {**pricing.settings, "buckets_bytes": list(buckets_bytes)}
-    used = {"seconds": stages.report()}
-    return Result({"profile": facts, "parameters": settings, "seed": None, "results": rows, **used}, table)
+    table = numbers_table(f"{model.name}: ms of an iteration", rows, _COLUMNS)
+    document = {"profile": facts, "parameters": settings, "seed": None, "results": rows, "seconds": stages.report()}
+    return Result(document, table)
 
 
-_COLUMNS = {
-    "total": "iteration_s",
-    "compute": "compute_s",
-    "all-to-all": "alltoall_s",
-    "exposed": "exposed_allreduce_s",
-    "allreduce": "allreduce_s",
+_COLUMNS: Columns = {
+    "network": lambda row: f"{row['method']}@{row['spec']}",
+    "total": lambda row: f"{row['iteration_s'] * 1e3:.4g}",
+    "compute": lambda row: f"{row['compute_s'] * 1e3:.4g}",
+    "all-to-all": lambda row: f"{row['alltoall_s'] * 1e3:.4g}",
+    "exposed": lambda row: f"{row['exposed_allreduce_s'] * 1e3:.4g}",
+    "allreduce": lambda row: f"{row['allreduce_s'] * 1e3:.4g}",
+    "bucket": lambda row: f"{row['bucket_bytes'] / 1e6:g} MB",
 }
 
 

@@ -143,7 +143,23 @@ def verify(file: TableFile) -> Result:
 
     Example: chorale table verify job.table
     """
-    document = verification_document(read_file(str(file)))
+    # The document of the command for the bytes of a file; InvalidInput for a file that is no table
+    data = read_file(str(file))
+    table, violations = checked_table(data)
+    links = "not checked"
+    if table is not None and not violations:
+        links, more = _links(table)
+        violations += more
+    programs = [] if table is None else sorted(table.programs)
+    document = {
+        "ok": not violations,
+        "digest": data.split(b"\n", 2)[1].split()[-1].decode(errors="replace") if table is not None else None,
+        "violations": [_document(item) for item in violations],
+        "programs": [
+            {"digest": digest, "ok": all(item.program != digest for item in violations)} for digest in programs
+        ],
+        "links": links,
+    }
     lines = [f"{item['rule']}: {item['message']}" for item in document["violations"]]
     good = sum(item["ok"] for item in document["programs"])
     verdict = "right" if document["ok"] else "NOT right"
@@ -229,28 +245,6 @@ def _written(table: Table, output: Path, key: bytes | None) -> Result:
         job_tables.table_document(table, digest) | {"output": str(output)},
         job_tables.table_lines(table, digest, str(output)),
     )
-
-
-def verification_document(data: bytes) -> dict[str, Any]:
-    """Return the document of the command for the bytes of a file; InvalidInput for a file that is no table.
-
-    links: `checked`, or why they were not
-    """
-    table, violations = checked_table(data)
-    links = "not checked"
-    if table is not None and not violations:
-        links, more = _links(table)
-        violations += more
-    programs = [] if table is None else sorted(table.programs)
-    return {
-        "ok": not violations,
-        "digest": data.split(b"\n", 2)[1].split()[-1].decode(errors="replace") if table is not None else None,
-        "violations": [_document(item) for item in violations],
-        "programs": [
-            {"digest": digest, "ok": all(item.program != digest for item in violations)} for digest in programs
-        ],
-        "links": links,
-    }
 
 
 def _links(table: Table) -> tuple[str, Sequence[TableViolation]]:

@@ -77,8 +77,7 @@ def verify(
     if fix != (output is not None):
         raise InvalidInput("--fix and --output belong together", "one of them", "give both, or neither")
     if program_files.is_program_file(file):
-        collective = load_collective(collective_file)
-        title, unit, document = _verify_program(file, spec, collective, output if fix else None)
+        title, unit, document = _verify_program(file, spec, load_collective(collective_file), output)
     elif collective_file is not None:
         raise InvalidInput("a schedule says itself which collective it is for", collective_file, "leave it out")
     elif fix:
@@ -95,6 +94,59 @@ def verify(
             table.add_row(fact_label(name), fact_text(name, value, unit))
     step = f"chorale run {quote(file)} --runner local" if document["ok"] else None
     return Result(document, table, exit_code=int(not document["ok"]), next_step=step)
+
+
+def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
+    """Return title, unit of bandwidths and document; the time is that at the size that the schedule was made for."""
+    schedule, stated = load_for_inspection(file)
+    size_bytes = schedule.parameters.get("size_bytes")
+    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
+        rule = "the size that a schedule was made for must be a whole number of bytes"
+        raise InvalidInput(rule, size_bytes, "write the file again with `chorale synth`")
+    violations, verified = inspect(schedule, size_bytes)
+    if stated != schedule.id:
+        message = f"the file states id {stated}, its content has {schedule.id}"
+        violations = [ScheduleViolation("content-id", message), *violations]
+    document: dict[str, Any] = {"ok": not violations, "violations": _listed(violations)}
+    document |= {"link_loads": None, "cost": None}
+    if verified is not None:
+        loads, cost = verified.link_loads, verified.cost
+        rationals = {name: str(getattr(loads, name)) for name in ("largest", "smallest", "total")}
+        counts = {name: getattr(loads, name) for name in ("idle_links", "duplicate_deliveries")}
+        document["link_loads"] = rationals | counts
+        document["cost"] = {"steps": cost.steps, **cost_document(verified), "latency_s": float(cost.latency_s)}
+        if cost.time_s is not None:
+            document["cost"] |= {"size_bytes": size_bytes, "time_s": str(cost.time_s)}
+    title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
+    return title, schedule.topology.bandwidth_unit, document | assumption_facts(schedule.topology)
+
+
+def _verify_program(
+    file: str, spec: str | None, collective: CustomCollective | None, output: str | None
+) -> tuple[str, str, dict[str, Any]]:
+    """Return title, unit of bandwidths and document; write the program with its bound if a file is given."""
+    lifted = read_unchecked(read_file(file, MAX_TEXT_BYTES), collective)
+    program = lifted.program
+    topology, is_named = program_files.network_to_judge_on(spec, program)
+    verdict = judge(lifted, topology)
+    if output is not None:
+        _write_bounded(file, verdict, output)
+    document = _verdict_document(verdict, _explained(program, verdict), is_named)
+    document |= {"link_loads": None, "cost": None, "network": topology.spec if is_named else None}
+    if document["ok"]:
+        document["order_of_additions"] = additions_document(program)
+    if document["ok"] and is_named:
+        loads = program_loads(program, topology)
+        totals = {"largest": loads.max(), "smallest": loads.min(), "total": loads.sum()}
+        document["link_loads"] = {name: str(Fraction(int(load), program.chunks)) for name, load in totals.items()}
+        document["link_loads"]["idle_links"] = int((loads == 0).sum())
+        time_per_byte = topology.links.longest_time(loads) / program.chunks
+        document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
+    place = topology.spec if is_named else _UNNAMED.format(topology)
+    return f"{program.name} on {place}", topology.bandwidth_unit, document
+
+
+_UNNAMED = "{0.compute_count} ranks that are all connected"
 
 
 def lift(
@@ -119,7 +171,7 @@ def lift(
     """
     require_plot_format(plot)
     size_bytes, collective = None if size is None else parse_size(size), load_collective(collective_file)
-    text = program_files.read_program_text(file, MAX_TEXT_BYTES)
+    text = read_file(file, MAX_TEXT_BYTES)
     topology, is_named = program_files.network_to_judge_on(spec, read_unchecked(text, collective).program)
     reading = read_program(text, topology, collective)
     program, verdict, violations = reading.program, reading.verdict, reading.verdict.violations
@@ -131,7 +183,7 @@ def lift(
     place = topology.spec if is_named else _UNNAMED.format(topology)
     title = f"{file} on {place}: {'NOT right' if violations else 'right'}"
     if plot is not None:
-        if not _is_sound_enough(verdict):
+        if not _is_executable(verdict):
             rule = "--plot draws programs whose instructions can be executed"
             raise InvalidInput(rule, violations[0].message, "leave it out")
         from chorale.tuner.plots.program_plot import plot_judged  # noqa: PLC0415 - matplotlib is optional
@@ -159,74 +211,14 @@ def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
     return table
 
 
-def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
-    """Return title, unit of bandwidths and document; the time is that at the size that the schedule was made for."""
-    schedule, stated = load_for_inspection(file)
-    size_bytes = schedule.parameters.get("size_bytes")
-    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
-        rule = "the size that a schedule was made for must be a whole number of bytes"
-        raise InvalidInput(rule, size_bytes, "write the file again with `chorale synth`")
-    violations, verified = inspect(schedule, size_bytes)
-    if stated != schedule.id:
-        message = f"the file states id {stated}, its content has {schedule.id}"
-        violations = [ScheduleViolation("content-id", message), *violations]
-    document: dict[str, Any] = {"ok": not violations, "violations": _listed(violations)}
-    document |= {"link_loads": None, "cost": None}
-    if verified is not None:
-        loads, cost = verified.link_loads, verified.cost
-        document["link_loads"] = {
-            "largest": str(loads.largest),
-            "smallest": str(loads.smallest),
-            "total": str(loads.total),
-            "idle_links": loads.idle_links,
-            "duplicate_deliveries": loads.duplicate_deliveries,
-        }
-        document["cost"] = {"steps": cost.steps, **cost_document(verified), "latency_s": float(cost.latency_s)}
-        if cost.time_s is not None:
-            document["cost"] |= {"size_bytes": size_bytes, "time_s": str(cost.time_s)}
-    title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
-    return title, schedule.topology.bandwidth_unit, document | assumption_facts(schedule.topology)
-
-
-def _verify_program(
-    file: str, spec: str | None, collective: CustomCollective | None, output: str | None
-) -> tuple[str, str, dict[str, Any]]:
-    """Return title, unit of bandwidths and document; write the program with its bound if a file is given."""
-    lifted = read_unchecked(program_files.read_program_text(file, MAX_TEXT_BYTES), collective)
-    program = lifted.program
-    topology, is_named = program_files.network_to_judge_on(spec, program)
-    verdict = judge(lifted, topology)
-    if output is not None:
-        _write_bounded(file, verdict, output)
-    document = _verdict_document(verdict, _explained(program, verdict), is_named)
-    document |= {"link_loads": None, "cost": None, "network": topology.spec if is_named else None}
-    if document["ok"]:
-        document["order_of_additions"] = additions_document(program)
-    if document["ok"] and is_named:
-        loads = program_loads(program, topology)
-        time_per_byte = topology.links.longest_time(loads) / program.chunks
-        document["link_loads"] = {
-            "largest": str(Fraction(int(loads.max()), program.chunks)),
-            "smallest": str(Fraction(int(loads.min()), program.chunks)),
-            "total": str(Fraction(int(loads.sum()), program.chunks)),
-            "idle_links": int((loads == 0).sum()),
-        }
-        document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
-    place = topology.spec if is_named else _UNNAMED.format(topology)
-    return f"{program.name} on {place}", topology.bandwidth_unit, document
-
-
-_UNNAMED = "{0.compute_count} ranks that are all connected"
-
-
-def _is_sound_enough(verdict: Verdict) -> bool:
+def _is_executable(verdict: Verdict) -> bool:
     """Return whether a program can be executed, so that its instructions have turns and its faults a history."""
     return all(violation.rule in _FOUND_BY_EXECUTION for violation in verdict.violations)
 
 
 def _explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None]:
     """Return the cause of each violation of `verdict`; None if it is unknown."""
-    if not _is_sound_enough(verdict):
+    if not _is_executable(verdict):
         return [None] * len(verdict.violations)
     if isinstance(program, ExecutionPlan):
         return plan_explanations(program, verdict.violations)
@@ -235,8 +227,9 @@ def _explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None
 
 
 def _verdict_document(verdict: Verdict, behind: Sequence[Explanation | None], is_named: bool) -> dict[str, Any]:
-    """Return the JSON document of `verdict`. behind: the cause of each violation; is_named: whether the network is
-    known
+    """Return the JSON document of `verdict`, with the cause of each violation.
+
+    is_named: whether the network is known
     """
     alone = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
     return {
@@ -384,17 +377,9 @@ def lower(
     file: opt.ScheduleFile,
     output: Annotated[
         str,
-        typer.Option(
-            "--output", "-o", callback=opt.file_to_write, metavar="FILE", help="Program file; .gz compresses it."
-        ),
+        typer.Option("--output", "-o", callback=opt.file_to_write, metavar="FILE", help="Program file."),
     ],
     program: ProgramOptions,
-    per_rank: Annotated[
-        bool,
-        typer.Option(
-            "--per-rank", help="Write a file for each rank, with its part alone, into the folder of -o. XML only."
-        ),
-    ] = False,
     size: opt.PredictedSize = None,
     link_gbps: opt.LinkGbps = None,
 ) -> Result:
@@ -425,9 +410,9 @@ def lower(
             document["notices"] = sharing_notices(built.read_back, options)
             document |= loss_document(verified, options, built.program, size_bytes)
             custom = None if built.program.switches else built.program.collective.custom
-    program_files.write_program(output, program_files.parts_of(text, target) if per_rank else (text,), per_rank)
+    write_file(output, text)
     if custom is not None:
-        document["collective_file"] = output.rstrip("/") + COLLECTIVE_SUFFIX
+        document["collective_file"] = output + COLLECTIVE_SUFFIX
         write_file(document["collective_file"], collective_file_text(custom).encode())
     if not acts:
         document |= {"chunks_per_shard": options.chunks or schedule.chunks_per_shard, "instances": options.instances}

@@ -35,6 +35,7 @@ from chorale.synth.methods.rings.rings import ring_traffic
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
+from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US, NetworkModel, simulate_flows
@@ -44,7 +45,7 @@ from chorale.synth.topology.relabelling import promoted
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
+from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_in_its_form
 from chorale.tuner.files.topology_specs import load_topology
 
 MAX_MESSAGES = 2**22
@@ -301,7 +302,7 @@ class PricedTraffic:
 
 def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> PricedTraffic:
     """Return the traffic of the schedule in a file, after its verification."""
-    if not path.endswith(SUFFIXES):
+    if not is_schedule_name(path):
         choices = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
         raise InvalidInput(
             "what is simulated must be a schedule file or a method with a topology", path, f"give {choices}"
@@ -316,7 +317,7 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
 
 def traffic_of_content(content: bytes, pricing: Pricing) -> PricedTraffic:
     """Return the traffic of the schedule in the bytes of a .parquet file, after its verification."""
-    schedule = read_parquet(content)
+    schedule = from_parquet(content, load_topology)
     pricing.network(schedule.topology)
     return _priced(verify(schedule).schedule)
 

@@ -18,12 +18,17 @@ MAX_EXPANDED_ROWS = 2**25
 
 def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
     """Raise InvalidInput unless `path` ends in a suffix that schedules of `form` have."""
-    if Path(path).suffix not in SUFFIXES:
+    if not is_schedule_name(path):
         rule = "a schedule file must end in .parquet or .json"
         raise InvalidInput(rule, str(path), "choose one of the two, for example schedule.parquet")
     if form == "symmetric" and Path(path).suffix != ".parquet":
         rule = "a schedule in symmetric form is written as .parquet"
         raise InvalidInput(rule, str(path), "use a file name that ends in .parquet")
+
+
+def is_schedule_name(path: str | Path) -> bool:
+    """Return whether `path` ends as the names of schedule files do."""
+    return Path(path).suffix in SUFFIXES
 
 
 def load_schedule(path: str | Path) -> Schedule:
@@ -39,26 +44,19 @@ def load_schedule(path: str | Path) -> Schedule:
 def load_schedule_in_its_form(path: str | Path) -> AnySchedule:
     """Read the schedule file at `path`, in columns or in symmetric form as it is. The schedule is not yet verified."""
     require_schedule_suffix(path)
-    return _read(path, read_file(str(path)))
+    return _parsed(path, read_file(str(path)))
 
 
 def load_for_inspection(path: str | Path) -> tuple[AnySchedule, str]:
     """Read a schedule file whose content may not match its id; return the schedule and the stated id."""
     require_schedule_suffix(path)
     content = read_file(str(path))
-    schedule = _read(path, content, require_id=False)
-    return schedule, codec.stated_id(content)
+    return _parsed(path, content, require_id=False), codec.stated_id(content)
 
 
-def _read(path: str | Path, content: bytes, require_id: bool = True) -> AnySchedule:
-    if Path(path).suffix != ".parquet":
-        return codec.from_json_text(content, load_topology, require_id)
-    return read_parquet(content, require_id)
-
-
-def read_parquet(content: bytes, require_id: bool = True) -> AnySchedule:
-    """Return the schedule in the bytes of a .parquet file, in its form. It is not yet verified."""
-    return codec.from_parquet(content, load_topology, require_id)
+def _parsed(path: str | Path, content: bytes, require_id: bool = True) -> AnySchedule:
+    parse = codec.from_parquet if Path(path).suffix == ".parquet" else codec.from_json_text
+    return parse(content, load_topology, require_id)
 
 
 def save_schedule(verified: VerifiedSchedule, path: str | Path) -> None:

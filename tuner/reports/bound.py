@@ -90,6 +90,12 @@ def assumption_facts(topology: Topology) -> dict[str, Any]:
     return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
 
 
+def network_facts(topology: Topology) -> dict[str, Any]:
+    """Return the members `topology` and, for a network from a machine, `assumptions` of a document."""
+    network = {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id}
+    return {"topology": network, **assumption_facts(topology)}
+
+
 def assumption_rows(document: Mapping[str, Any], *sources: str) -> Iterator[tuple[str, str]]:
     """Yield a row of a table for each assumption of a document, of all `sources` unless some are given."""
     for fact in document.get("assumptions", ()):

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table as RichTable
@@ -45,7 +44,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import Pricing, program_time_per_byte
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import is_plan_file, load_unchecked
-from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
+from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule
 from chorale.tuner.files.topology_specs import absolute_spec, load_topology
 from chorale.tuner.reports.bound import checked
 from chorale.tuner.reports.synthesis import describe_topology
@@ -244,7 +243,7 @@ def _row_of_file(
     file: str, sizes: SizeRange, given: Topology | None, group: JobGroup
 ) -> tuple[RangeRow, Topology | None]:
     verified = None
-    if Path(file).suffix in SUFFIXES and not is_plan_file(file):  # lowered as for the runners of campaigns
+    if is_schedule_name(file) and not is_plan_file(file):  # lowered as for the runners of campaigns
         verified = verify_schedule(load_schedule(file))
         own_network = verified.schedule.topology
         if given is not None and given.id != own_network.id:

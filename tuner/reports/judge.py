@@ -22,8 +22,8 @@ from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.boxes import NETWORK_KINDS
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
-from chorale.tuner.reports.bound import assumption_facts, assumption_rows, checked
-from chorale.tuner.reports.tables import numbers_table, seconds_text
+from chorale.tuner.reports.bound import assumption_facts, assumption_rows, checked, network_facts
+from chorale.tuner.reports.tables import Columns, numbers_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
 """Share of the library's own expectation from which a result is good, or fair."""
@@ -86,26 +86,21 @@ class Judgement:
             "library": dict(self.library),
             "model": self.model,
             "collective": self.collective,
-            "topology": {"spec": self.topology.spec, "nodes": self.topology.compute_count, "id": self.topology.id},
             "bound": bound,
-            **assumption_facts(self.topology),
+            **network_facts(self.topology),
         }
 
     def table(self) -> Table:
         """Return a row for each size."""
-        title = f"{self.collective} on {self.topology.spec}"
-        table = numbers_table(title, "size", "measured", "bound", "of bound", self.model or "model", "limit")
-        for size in self.sizes:
-            expected = "" if size.library_us is None else seconds_text(size.library_us / 1e6)
-            times = (seconds_text(each / 1e6) for each in (size.measured_us, size.bound_us))
-            table.add_row(
-                format_size(size.size_bytes),
-                *times,
-                f"{size.percent_of_bound:.2g} %" if size.percent_of_bound < 10 else f"{size.percent_of_bound:.0f} %",
-                expected,
-                size.limited_by,
-            )
-        return table
+        columns: Columns = {
+            "size": lambda size: format_size(size.size_bytes),
+            "measured": lambda size: seconds_text(size.measured_us / 1e6),
+            "bound": lambda size: seconds_text(size.bound_us / 1e6),
+            "of bound": lambda size: f"{size.percent_of_bound:{'.2g' if size.percent_of_bound < 10 else '.0f'}} %",
+            self.model or "model": lambda size: size.library_us and seconds_text(size.library_us / 1e6),
+            "limit": lambda size: size.limited_by,
+        }
+        return numbers_table(f"{self.collective} on {self.topology.spec}", self.sizes, columns)
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each unusual size, and the guesses on which the bound depends."""
@@ -139,7 +134,9 @@ def judge_content(
     """Judge the results in `content`, the bytes of the file `name`; see `judge`."""
     wanted = None if collective is None else parse_collective(collective).name.value
     results = _chosen(parse_results(content, name), wanted, topology)
-    _require_ranks(results, topology, name)
+    if (fault := _rank_fault(results, topology, name)) is not None:
+        rule = f"results must be of the {topology.compute_count} ranks of {topology.spec}"
+        raise InvalidInput(rule, fault, "choose the network of the run")
     results = results.of_ranks(topology.compute_count)
     target = parse_collective(str(results.collective))
     if link_gbps is None and results.link_mbps is not None:
@@ -191,13 +188,6 @@ def _chosen(found: Sequence[Results], collective: str | None, topology: Topology
         rule = "results are judged for one collective, and the file does not say which"
         raise InvalidInput(rule, known, "add --collective allreduce or another one")
     return chosen[0]
-
-
-def _require_ranks(results: Results, topology: Topology, name: str) -> None:
-    """Raise InvalidInput if the results are of another number of ranks."""
-    if (fault := _rank_fault(results, topology, name)) is not None:
-        rule = f"results must be of the {topology.compute_count} ranks of {topology.spec}"
-        raise InvalidInput(rule, fault, "choose the network of the run")
 
 
 def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:

@@ -158,6 +158,11 @@ class Stopwatch:
         total = sum(value for name, value in self.seconds.items() if name not in outside_total)
         return {"total": total, **self.seconds}
 
+    def closing(self, *outside_total: str) -> dict[str, Any]:
+        """Return the last members of a document: `seconds` without these stages, `stages`, `peak_memory_bytes`."""
+        stages = self.report(outside_total)
+        return {"seconds": stages.pop("total"), "stages": stages, "peak_memory_bytes": peak_memory_bytes()}
+
 
 def peak_memory_bytes() -> int:
     """Return the largest resident size that this process has had so far."""
@@ -191,11 +196,12 @@ class Result:
         self.exit_code, self.failure, self.next_step = exit_code, failure, next_step
 
 
-def facts_table(title: str, rows: Iterable[tuple[str, str]] = ()) -> Table:
-    """Return a table of names and values."""
+def facts_table(title: str, rows: Iterable[tuple[str, str | None]] = ()) -> Table:
+    """Return a table of names and values, without those that are None."""
     table = Table(title=title, show_header=False)
-    for row in rows:
-        table.add_row(*row)
+    for name, value in rows:
+        if value is not None:
+            table.add_row(name, value)
     return table
 
 
@@ -204,13 +210,32 @@ def ruled_table(*headings: str, **options: Any) -> Table:
     return Table(*headings, box=box.SIMPLE_HEAD, **options)
 
 
-def numbers_table(title: str, first: str, *headings: str, **options: Any) -> Table:
-    """Return a table whose columns, except the `first`, are aligned to the right and never wrapped."""
-    table = Table(title=title, **options)
-    table.add_column(first, overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""Heading of a column -> key of a row's document, or what makes the cell of a row."""
+
+
+def rows_table(rows: Iterable[Any], columns: Columns, title: str | None = None, **options: Any) -> Table:
+    """Return a table with a line for each row; numbers are text already."""
+    table = Table(*columns, title=title, **options)
+    for row in rows:
+        table.add_row(*_cells(row, columns))
     return table
+
+
+def numbers_table(title: str, rows: Iterable[Any], columns: Columns, **options: Any) -> Table:
+    """Return the same, with all columns except the first aligned to the right and never wrapped."""
+    table = Table(title=title, **options)
+    for index, heading in enumerate(columns):
+        table.add_column(heading, **({"justify": "right", "no_wrap": True} if index else {"overflow": "fold"}))
+    for row in rows:
+        table.add_row(*_cells(row, columns))
+    return table
+
+
+def _cells(row: Any, columns: Columns) -> Iterator[Text | str]:
+    for make in columns.values():
+        cell = row[make] if isinstance(make, str) else make(row)
+        yield cell if isinstance(cell, Text) else "" if cell is None else str(cell)
 
 
 def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
