@@ -35,7 +35,7 @@ from chorale.synth.verify.verify import verify
 from chorale.tuner.config.campaign_file import parse_campaign
 from chorale.tuner.costs.training import parse_profile
 from chorale.tuner.files.result_files import parse_results
-from chorale.tuner.trials.journal import Launch, launch_line, parse_lines, record_line, whole_lines
+from chorale.tuner.trials.journal import Launch, journal_line, parse_lines, whole_lines
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete
 from tests.dumps import nvswitch_machine, pairs_machine, xgmi_machine
@@ -128,7 +128,7 @@ def _program(content: bytes) -> object:
 
 
 def _journal(content: bytes) -> object:
-    return parse_lines(whole_lines(content)).repeated
+    return parse_lines(whole_lines(content))
 
 
 def _topologies() -> list[bytes]:
@@ -148,7 +148,8 @@ def _goldens(dialect: str) -> list[bytes]:
 
 def _journals() -> list[bytes]:
     launch = Launch("launch", 1, {"topology": "x"}, {"name": "small"}, 1e9)
-    lines = [launch_line(launch), *(record_line(complete(Candidate("bfb", channels=n), number=n)) for n in (1, 2, 3))]
+    records = [complete(Candidate("bfb", channels=number), number=number) for number in (1, 2, 3)]
+    lines = map(journal_line, [launch, *records])
     return [b"".join(line + b"\n" for line in lines)]
 
 

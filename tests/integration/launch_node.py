@@ -63,8 +63,8 @@ def kill_node(node: Any) -> int:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of the launch in `folder`, whose process has just been killed."""
-    with (folder / "lock").open("r+b") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (folder / "trials.jsonl").open("r+b") as journal:
+        fcntl.flock(journal, fcntl.LOCK_EX)
         yield
 
 

@@ -31,10 +31,7 @@ NAME = "small"
 
 LAUNCH = "campaigns/small/1"
 FILES = [
-    *(
-        f"{LAUNCH}/{name}"
-        for name in ("trials.jsonl", "lock", "optuna.journal", "launch.json", "schedules", "programs")
-    ),
+    *(f"{LAUNCH}/{name}" for name in ("trials.jsonl", "optuna.journal", "schedules", "programs")),
     LAUNCH,
     "campaigns/small",
     "campaigns",

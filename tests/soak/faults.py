@@ -75,7 +75,6 @@ def strike(kind: str, scene: Scene) -> None:
         "interrupt": lambda: scene.process.signal(signal.SIGINT),
         "stop and go": lambda: _stop_and_go(scene),
         "second launch": lambda: _second(scene),
-        "lock removed": lambda: _lock_removed(scene),
         "journal replaced": lambda: _journal_replaced(scene),
         "disk full": lambda: _disk_full(scene),
         "database locked": lambda: _database_locked(scene),
@@ -99,11 +98,6 @@ def _second(scene: Scene) -> None:
         scene.second().wait(LIMIT_S)
 
 
-def _lock_removed(scene: Scene) -> None:
-    (scene.folder / "lock").unlink(missing_ok=True)
-    _second(scene)
-
-
 def _journal_replaced(scene: Scene) -> None:
     """Put a copy in place of the journal, as file servers and restored backups do, so that no lock holds."""
     scene.process.signal(signal.SIGSTOP)
@@ -111,7 +105,6 @@ def _journal_replaced(scene: Scene) -> None:
         copy = scene.journal.with_name("copy")
         shutil.copy(scene.journal, copy)
         copy.rename(scene.journal)
-        (scene.folder / "lock").unlink(missing_ok=True)
         second = scene.second()
         second.until(lambda: second.events > scene.number % 20, LIMIT_S)
         scene.process.signal(signal.SIGCONT)
@@ -166,13 +159,9 @@ def _command_line(process: psutil.Process) -> str:
 
 def damage(kind: str, scene: Scene) -> bool:
     """Damage the files of a launch that has ended; return whether only `chorale campaign repair` helps."""
-    if kind in ("last line torn", "line changed", "first line changed", "unfinished line"):
+    if kind in ("last line torn", "line changed", "unfinished line"):
         return scene.begun and _damaged_journal(kind, scene)
-    if kind == "lock removed":
-        (scene.folder / "lock").unlink(missing_ok=True)
-    elif kind == "copy of the first line removed":
-        (scene.folder / "launch.json").unlink(missing_ok=True)
-    elif kind.startswith("search file"):
+    if kind.startswith("search file"):
         _spoilt(scene.optuna, kind)
     return False
 
@@ -195,10 +184,6 @@ def _damaged_journal(kind: str, scene: Scene) -> bool:
     lines = scene.journal.read_bytes().splitlines(keepends=True)
     if kind == "unfinished line":
         lines.append(b'{"trial_id":"0123')
-    elif kind == "first line changed":
-        if not (scene.folder / "launch.json").exists():
-            return False
-        lines[0] = _changed(lines[0], scene.number)
     elif len(lines) < 2:
         return False
     else:
@@ -207,7 +192,7 @@ def _damaged_journal(kind: str, scene: Scene) -> bool:
         torn = lines[index][: len(lines[index]) // 2]
         lines[index] = _changed(lines[index], scene.number) if kind == "line changed" else torn
     scene.journal.write_bytes(b"".join(lines))
-    return kind in ("line changed", "first line changed")
+    return kind == "line changed"
 
 
 def _changed(line: bytes, number: int) -> bytes:

@@ -10,7 +10,6 @@ LIVE = {
     "interrupt": 2,
     "stop and go": 2,
     "second launch": 1,
-    "lock removed": 2,
     "journal replaced": 2,
     "disk full": 3,
     "database locked": 2,
@@ -24,12 +23,9 @@ AT_REST = {
     "unfinished line": 3,
     "last line torn": 2,
     "line changed": 2,
-    "first line changed": 1,
     "search file garbage": 2,
     "search file a folder": 1,
     "search file removed": 1,
-    "lock removed": 1,
-    "copy of the first line removed": 1,
 }
 """Faults of the files of a launch that has ended."""
 WITH_WORKERS = {"kill": 2, "worker": 5, "fork server": 2, "terminate": 1}

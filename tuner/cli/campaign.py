@@ -14,7 +14,7 @@ from chorale.tuner.config.values import is_loopback
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.tables import Columns, Result, rows_table
-from chorale.tuner.trials.store import campaign_rows, check_launch, launch_folder, launched_campaign, repair_launch
+from chorale.tuner.trials.store import campaign_rows, launch_folder, launch_health, launched_campaign, repair_launch
 
 campaign_app = CommandLine(help="List, pause and resume campaigns; check and repair their files.")
 LaunchNumber = Annotated[int | None, typer.Option("--launch", min=1, help="Which launch; by default the newest.")]
@@ -83,10 +83,9 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     Example: chorale campaign check quickstart
     """
-    home = Home.from_environment()
-    health = check_launch(launch_folder(home, name, launch))
-    facts = health.document
-    whole = f"{health.folder}: {facts['trials']} trials, the journal is whole"
+    folder = launch_folder(Home.from_environment(), name, launch)
+    facts = launch_health(folder)
+    whole = f"{folder}: {facts['trials']} trials, the journal is whole"
     document = {"campaign": name, **facts}
     if facts["ok"]:
         return Result(document, whole)
@@ -103,14 +102,12 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
     Example: chorale campaign repair quickstart
     """
-    home = Home.from_environment()
-    folder = launch_folder(home, name, launch)
-    before, done = repair_launch(folder)
-    after = check_launch(folder)
-    document: dict[str, Any] = {"campaign": name, "before": before.document, "done": done, "after": after.document}
+    folder = launch_folder(Home.from_environment(), name, launch)
+    before, done, after = launch_health(folder), repair_launch(folder), launch_health(folder)
+    document: dict[str, Any] = {"campaign": name, "before": before, "done": done, "after": after}
     failure = None
-    if not after.document["ok"]:
-        failure = CheckFailed("a repaired launch must be whole", after.document["problems"][0], "report this")
+    if not after["ok"]:
+        failure = CheckFailed("a repaired launch must be whole", after["problems"][0], "report this")
     return Result(document, *done, failure=failure)
 
 

@@ -16,7 +16,6 @@ from chorale.synth.targets.lift import lift, lift_code
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.launch.executions import report_executions
-from chorale.tuner.launch.plan import final_limit_s
 from chorale.tuner.statistics.contest import ContestRules, SizeContest, contender_indices
 from chorale.tuner.trials import records
 from chorale.tuner.trials.store import Store
@@ -28,6 +27,19 @@ _log = logging.getLogger("chorale.controller")
 
 FIRST_BATCH = 4
 Times = dict[str, list[float]]
+
+
+SECONDS_PER_CONTEST = 20.0
+"""Default limit of the final per size; if the trials took longer, the final may take as long as they did."""
+
+
+def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
+    """Return the seconds after which the final starts no new launch.
+
+    minutes:  limit of the campaign, None without one
+    trials_s: total time of the trials
+    """
+    return max(trials_s, SECONDS_PER_CONTEST * sizes) if minutes is None else 60 * minutes
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:

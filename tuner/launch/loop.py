@@ -317,7 +317,7 @@ class Clocks:
 
 
 class TrialLoop:
-    """Runs the trials of one launch until its budget or its search space is used up, or the disk stays full.
+    """Runs the trials of one launch until its budget or its search space is used up.
 
     A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record goes first to
     the store, then to the search, then to the listeners, so that the store can repair the others. At most
@@ -371,29 +371,21 @@ class TrialLoop:
         """
         if self._may_start():
             self._build_baselines()
-        self._overhead.end_phase(progress.STARTING)
         began_s = self._clocks.monotonic_s()
         self._meanwhile = meanwhile
         self._worth.begin()
         try:
-            self._run_trials()
-            while self._store.is_stuck and self._store.recover():
-                self._run_trials()
+            self._start_trials()
+            while self._pending:
+                for future in self._workers.wait(list(self._pending), WAIT_S):
+                    self._advance(self._pending.pop(future), future.result())
+                self._start_trials()
         finally:
             self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s - self._overhead.once_s
             self._overhead.notes = {**self._search.notes, **self._worth.notes}
             self._overhead.priors = self._search.priors
         self._do_meanwhile()
-        self._overhead.end_phase(progress.SEARCHING)
         self._compare_best()
-        self._overhead.end_phase(progress.FINAL)
-
-    def _run_trials(self) -> None:
-        self._start_trials()
-        while self._pending:
-            for future in self._workers.wait(list(self._pending), WAIT_S):
-                self._advance(self._pending.pop(future), future.result())
-            self._start_trials()
 
     def _build_baselines(self) -> None:
         """Build the baselines, which are measured together with candidates."""
@@ -409,7 +401,7 @@ class TrialLoop:
 
     def _may_start(self) -> bool:
         trials = len(self._store.trials) + self._pending_trials
-        is_open = not self._exhausted and not self._worth.is_over and not self._store.is_stuck
+        is_open = not self._exhausted and not self._worth.is_over
         return trials < self._campaign.budget.trials and self._clocks.monotonic_s() < self._deadline_s and is_open
 
     @property
@@ -551,7 +543,7 @@ class TrialLoop:
         complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
         runnable = [trial for trial in complete if self._store.program_path(trial.program_id).exists()]
         compared = self._store.final is not None and self._store.final.trials == len(trials)
-        if not is_worth_comparing(self._campaign, runnable) or compared or self._store.is_stuck:
+        if not is_worth_comparing(self._campaign, runnable) or compared:
             return
         if not self._requests.baselines:
             self._build_baselines()

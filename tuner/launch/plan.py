@@ -1,12 +1,9 @@
 """`chorale tune --dry-run`: what a campaign would do and how long it would take."""
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.base import LIBRARY
@@ -28,190 +25,66 @@ from chorale.tuner.config.campaign import BASELINE_OF_LIBRARY, Campaign
 from chorale.tuner.config.values import ProgramFile, is_program_file_name, read_program_file
 from chorale.tuner.costs.pricing import program_time_per_byte
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.read_write import write_file
+from chorale.tuner.launch.final_round import final_limit_s
 from chorale.tuner.launch.predictions import first_guesses
-from chorale.tuner.launch.progress import FINAL, PHASES, PROMOTION, REPORTING, SEARCHING, STARTING, trial_intervals_s
+from chorale.tuner.launch.progress import trial_intervals_s
 from chorale.tuner.search.size_model import Prior
 from chorale.tuner.search.space import can_execute, lowering_target, search_space
-from chorale.tuner.trials.journal import Launch, conditions_of
+from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.records import Candidate, TrialRecord
-from chorale.tuner.trials.store import Store, is_begun, read_launch, read_snapshot
+from chorale.tuner.trials.store import is_begun, read_launch, read_snapshot
 
-PHASES_FILE = "phases.json"
 NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
-
-SECONDS_PER_CONTEST = 20.0
-"""Default limit of the final per size; if the trials took longer, the final may take as long as they did."""
-
-AT_ITS_LIMIT = 0.9
-"""Share of its time limit above which a final would have gone on without it."""
 
 LATEST = 3
 """Launches that count: earlier ones may have built what later ones found built."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Earlier:
-    """phases_s: empty for launches that were interrupted, resumed, or of earlier versions"""
-
-    name: str
-    launch: Launch
-    trials: Sequence[TrialRecord]
-    phases_s: Mapping[str, float]
-
-    @property
-    def trial_s(self) -> float:
-        """Seconds of the search for each trial."""
-        if self.phases_s:
-            return self.phases_s[SEARCHING] / len(self.trials)
-        return statistics.fmean(trial_intervals_s(self.trials) or [self.trials[0].seconds])
-
-    def final_s(self, limit_s: float) -> float:
-        """Return the seconds of a final like this one that begins nothing new after `limit_s`."""
-        section: Mapping[str, Any] = self.launch.campaign.get("final") or {}
-        spent_s, minutes = self.phases_s[FINAL], section.get("minutes")
-        trials_s = sum(trial.seconds for trial in self.trials)
-        before_s = final_limit_s(minutes, trials_s, len(self.launch.conditions["sizes"]))
-        if spent_s >= AT_ITS_LIMIT * before_s:
-            return limit_s + max(0.0, spent_s - before_s)  # it would have gone on, and ended as late
-        return min(spent_s, limit_s)
-
-
-def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
-    """Return the seconds after which the final starts no new launch.
-
-    minutes:  limit of the campaign, None without one
-    trials_s: total time of the trials
-    """
-    return max(trials_s, SECONDS_PER_CONTEST * sizes) if minutes is None else 60 * minutes
-
-
-def save_phases(store: Store, phases_s: Mapping[str, float]) -> None:
-    """Keep what a launch took, for estimates. A failure matters to nobody: the estimate then knows less."""
-    if not store.is_resumed and set(phases_s) >= set(PHASES):
-        document = {"format": "chorale-phases/1", "phases_s": dict(phases_s)}
-        try:
-            write_file(store.folder / PHASES_FILE, json.dumps(document).encode())
-        except (OSError, ChoraleError):
-            return
-
-
 def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, Any]:
-    """Return the `estimate` of `chorale tune --dry-run`.
+    """Return the `estimate` of `chorale tune --dry-run`: how long the trials take, by the pace of earlier launches.
 
-    seconds:         of the whole launch; None if a phase is unknown
-    phases_s:        of each phase, see `PHASES`; None if unknown
-    unknown:         names of the unknown phases
-    trial_seconds:   of the search per trial, None if unknown
-    search_at_most_seconds, final_at_most_seconds: when they stop starting new work; None without such a limit
-    at_most_seconds: sum of both
-
-    The estimate is based on the latest launches in the data folder under the same conditions; for starting and
-    reporting, on launches with the same runner.
+    trial_seconds:   between the ends of two trials in the latest launches under the same conditions, None without any
+    seconds:         of all trials; None if unknown. The final comparison and the report come on top
+    at_most_seconds: when the search and then the final stop starting new work; None without `budget.minutes`
     """
     points = len(search_space(campaign, topology))
     trials = min(campaign.budget.trials, points)
-    limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
-    same, others = _earlier(campaign, topology, home)
-    trial_s = statistics.fmean([one.trial_s for one in same]) if same else None
-    phases_s = _phases(campaign, same, others, trials, limit_s, trial_s)
-    unknown = [phase for phase, seconds in phases_s.items() if seconds is None]
-    ends = "budget.trials" if campaign.budget.trials <= points else "the search space"
-    if trial_s is None:
-        ends += "" if limit_s == math.inf else " or budget.minutes"
-    elif trials * trial_s > limit_s:
-        ends = "budget.minutes"
-    names = ", ".join(one.name for one in same)
-    return {
-        "trials": trials,
-        "seconds": None if unknown else round(sum(seconds or 0.0 for seconds in phases_s.values()), 2),
-        "trial_seconds": None if trial_s is None else round(trial_s, 4),
-        "phases_s": phases_s,
-        "unknown": unknown,
-        **_limits(campaign, limit_s),
-        "stopped_by": ends,
-        "stops_at": _stops_at(campaign, points, ends),
-        "basis": f"mean of {names} under the same conditions" if same else NOT_KNOWN,
-    }
-
-
-def _stops_at(campaign: Campaign, points: int, ends: str) -> str:
-    """Return in numbers what ends the search: `25 trials or 1.75 min`."""
-    trials = f"{campaign.budget.trials} trials" if campaign.budget.trials <= points else f"all {points} configurations"
-    minutes = f"{campaign.budget.minutes:g} min" if campaign.budget.minutes is not None else ""
-    if ends == "budget.minutes":
-        return minutes
-    return f"{trials} or {minutes}" if "budget.minutes" in ends else trials
-
-
-def _phases(
-    campaign: Campaign,
-    same: Sequence[_Earlier],
-    others: Sequence[_Earlier],
-    trials: int,
-    limit_s: float,
-    trial_s: float | None,
-) -> dict[str, float | None]:
-    search_s = None if trial_s is None else min(trials * trial_s, limit_s + trial_s)  # the last began before the limit
-    timed = [one for one in same if one.phases_s]
-    final_s = None
-    if timed and search_s is not None:
-        most_s = final_limit_s(campaign.final.minutes, search_s, len(campaign.sizes))
-        final_s = statistics.fmean([one.final_s(most_s) for one in timed])
-    known: dict[str, float | None] = {SEARCHING: search_s, FINAL: final_s, PROMOTION: _mean(timed, PROMOTION)}
-    known |= {phase: _mean(timed or others, phase) for phase in (STARTING, REPORTING)}
-    return {phase: None if (seconds := known[phase]) is None else round(seconds, 3) for phase in PHASES}
-
-
-def _mean(launches: Sequence[_Earlier], phase: str) -> float | None:
-    return statistics.fmean([one.phases_s[phase] for one in launches]) if launches else None
-
-
-def _limits(campaign: Campaign, limit_s: float) -> dict[str, float | None]:
-    if limit_s == math.inf:
-        return dict.fromkeys(("search_at_most_seconds", "final_at_most_seconds", "at_most_seconds"))
-    final_s = final_limit_s(campaign.final.minutes, limit_s * campaign.parallel, len(campaign.sizes))
-    return {
-        "search_at_most_seconds": limit_s,
-        "final_at_most_seconds": final_s,
-        "at_most_seconds": limit_s + final_s,
-    }
-
-
-def _earlier(campaign: Campaign, topology: Topology, home: Home) -> tuple[list[_Earlier], list[_Earlier]]:
-    """Return the latest launches under the same conditions, and others with the same runner that say what they took."""
+    minutes = campaign.budget.minutes
     conditions = conditions_of(campaign, topology)
-    same, others = [], []
+    earlier: list[tuple[float, str, Sequence[TrialRecord]]] = []
     for folder in home.campaigns.glob("*/[0-9]*"):
         try:
-            if not is_begun(folder):
-                continue
-            launch = read_launch(folder)
-            comparable = launch.conditions == conditions
-            related = launch.conditions["runner"]["kind"] == campaign.runner.kind
-            if not (comparable or related):
-                continue
-            trials = read_snapshot(folder).trials if comparable else ()
-        except (OSError, ChoraleError, KeyError, TypeError):  # no launch, of an older format, or damaged: left out
+            if is_begun(folder) and (launch := read_launch(folder)).conditions == conditions:
+                name = f"{folder.parent.name} launch {folder.name}"
+                earlier.append((launch.started_unix_s, name, read_snapshot(folder).trials))
+        except (OSError, ChoraleError):  # no launch, of an older format, or damaged: left out
             continue
-        one = _Earlier(f"{folder.parent.name} launch {folder.name}", launch, trials, _saved_phases(folder))
-        if trials:
-            same.append(one)
-        elif one.phases_s and not comparable:
-            others.append(one)
-    return _latest(same), _latest(others)
-
-
-def _latest(launches: Sequence[_Earlier]) -> list[_Earlier]:
-    return sorted(launches, key=lambda one: (one.launch.started_unix_s, one.name))[-LATEST:]
-
-
-def _saved_phases(folder: Path) -> dict[str, float]:
-    try:
-        phases_s = json.loads((folder / PHASES_FILE).read_bytes())["phases_s"]
-        return {phase: float(phases_s[phase]) for phase in PHASES}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
+    latest = sorted((one for one in earlier if one[2]), key=lambda one: one[:2])[-LATEST:]
+    paces_s = [statistics.fmean(trial_intervals_s(done) or [done[0].seconds]) for _, _, done in latest]
+    trial_s = statistics.fmean(paces_s) if paces_s else None
+    by_trials = "budget.trials" if campaign.budget.trials <= points else "the search space"
+    stops_at = f"{trials} trials" if campaign.budget.trials <= points else f"all {points} configurations"
+    if trial_s is not None and minutes is not None and trials * trial_s > 60 * minutes:
+        by_trials, stops_at = "budget.minutes", f"{minutes:g} min"
+    elif trial_s is None and minutes is not None:
+        by_trials, stops_at = f"{by_trials} or budget.minutes", f"{stops_at} or {minutes:g} min"
+    seconds, at_most_s = None, None
+    if trial_s is not None:  # the last trial begins before the limit
+        seconds = round(min(trials * trial_s, math.inf if minutes is None else 60 * minutes + trial_s), 2)
+    if minutes is not None:
+        search_s = 60 * minutes
+        at_most_s = search_s + final_limit_s(campaign.final.minutes, search_s * campaign.parallel, len(campaign.sizes))
+    return {
+        "trials": trials,
+        "seconds": seconds,
+        "trial_seconds": None if trial_s is None else round(trial_s, 4),
+        "at_most_seconds": at_most_s,
+        "stopped_by": by_trials,
+        "stops_at": stops_at,
+        "basis": f"mean of {', '.join(name for _, name, _ in latest)} under the same conditions"
+        if latest
+        else NOT_KNOWN,
+    }
 
 
 def format_duration(seconds: float) -> str:
@@ -224,27 +97,6 @@ def format_duration(seconds: float) -> str:
     if minutes < 100:
         return f"{minutes}:{rest:02d} min"
     return f"{minutes // 60}:{minutes % 60:02d} h"
-
-
-def estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that `chorale tune --dry-run` prints of an `estimate`."""
-    yield from _duration_lines(estimate)
-    if estimate["at_most_seconds"] is not None:
-        search, final = (format_duration(estimate[f"{part}_at_most_seconds"]) for part in ("search", "final"))
-        yield f"  at most {search} of search (budget.minutes), then {final} of comparing the best (final.minutes)"
-
-
-def _duration_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
-    if estimate["trial_seconds"] is None:
-        yield f"stops at {estimate['stops_at']}; how long that takes is {estimate['basis']}"
-        return
-    known = {phase: seconds for phase, seconds in estimate["phases_s"].items() if seconds is not None}
-    total, trial = format_duration(sum(known.values())), format_duration(estimate["trial_seconds"])
-    yield f"the launch takes about {total}, and its search stops at {estimate['stops_at']}, {trial} a trial"
-    yield f"  {', '.join(f'{phase} {format_duration(seconds)}' for phase, seconds in known.items())}"
-    if estimate["unknown"]:
-        yield f"  {', '.join(estimate['unknown'])} come on top and are not known: no such launch went to its end"
-    yield f"  by the {estimate['basis']}"
 
 
 WARM_UPS = 1
@@ -353,7 +205,15 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['trials']} trials by {plan['sampler']}, the first: {', '.join(first[:_MAX_STARTS])}{more}"
     for prior in plan["prior"]:
         yield f"  prior from {prior['name']}, {prior['points']} points; dropped if it does not predict the trials"
-    yield from estimate_lines(plan["estimate"])
+    estimate = plan["estimate"]
+    if estimate["seconds"] is None:
+        yield f"stops at {estimate['stops_at']}; how long that takes is {estimate['basis']}"
+    else:
+        total, trial = format_duration(estimate["seconds"]), format_duration(estimate["trial_seconds"])
+        yield f"the trials take about {total}, {trial} each, and stop at {estimate['stops_at']}"
+        yield f"  by the {estimate['basis']}"
+    if estimate["at_most_seconds"] is not None:
+        yield f"  at most {format_duration(estimate['at_most_seconds'])} (budget.minutes, then final.minutes)"
     if plan["least_measuring_seconds"] is not None:
         least = format_duration(plan["least_measuring_seconds"])
         yield f"no program could measure that in less than {least} on these links"

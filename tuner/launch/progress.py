@@ -153,25 +153,17 @@ SEARCH, ORDER, SAVE, SHOW = "search", "order", "save", "show"
 MEASURING, PREPARING = "measuring", "preparing"
 
 
-STARTING, SEARCHING, FINAL, PROMOTION, REPORTING = "starting", "search", "final", "promotion", "reporting"
-PHASES = (STARTING, SEARCHING, FINAL, PROMOTION, REPORTING)
-"""Parts of a launch in their order: workers, baselines and screening; trials; the comparison of the best; the gate;
-uploading, registering and the report."""
-
-
 @dataclass(slots=True)
 class Overhead:
     """Sums up what one process spends on a launch.
 
     trials:    number of finished trials
     seconds:   stage -> seconds of the loop in it: asking and telling the `search`, submitting to workers (`order`),
-    saving
-               to disk (`save`), notifying listeners (`show`)
+               saving to disk (`save`), notifying listeners (`show`)
     worked_s:  kind of work -> seconds of workers; `worked_cpu_s` their CPU time
     elapsed_s: from the first suggestion to the last record
     notes:     what replaced the search's model when it failed, and how often
     once_s:    seconds of a call during the first measurement, such as importing MLflow; not part of `elapsed_s`
-    phases_s:  seconds of each phase of the launch, see `PHASES`
     priors:    what the search knew beforehand, and how much weight it has in the end (`Search.priors`)
     cpu_s:     CPU time of this process from the start of the loop to the last upload
     """
@@ -186,17 +178,6 @@ class Overhead:
     cpu_s: float = 0.0
     notes: dict[str, int] = field(default_factory=dict)
     priors: list[dict[str, Any]] = field(default_factory=list)
-    phases_s: dict[str, float] = field(default_factory=dict)
-    _phase_began_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._phase_began_s = self.clock()
-
-    def end_phase(self, phase: str) -> None:
-        """Add the time since the end of the last phase, or since the beginning, to `phase`."""
-        now_s = self.clock()
-        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + now_s - self._phase_began_s
-        self._phase_began_s = now_s
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -224,7 +205,6 @@ class Overhead:
         stages = {**self.seconds, "mlflow": tracking_s}
         return {
             "trials": self.trials,
-            "phases_s": {phase: round(seconds, 3) for phase, seconds in self.phases_s.items()},
             "ours_ms": round(sum(stages.values()) * per_trial, 3),
             "cpu_ms": round(self.cpu_s * per_trial, 3),
             "stages_ms": {stage: round(seconds * per_trial, 3) for stage, seconds in stages.items()},

@@ -22,9 +22,8 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.launch import priors as launch_priors
 from chorale.tuner.launch.launch_report import launch_limit, upload_page, write_page
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.launch.plan import save_phases
 from chorale.tuner.launch.predictions import campaign_on, first_guesses
-from chorale.tuner.launch.progress import PROMOTION, REPORTING, LaunchProgress, Overhead
+from chorale.tuner.launch.progress import LaunchProgress, Overhead
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.search.search import SearchPlan, open_search
 from chorale.tuner.search.size_model import Prior
@@ -33,7 +32,7 @@ from chorale.tuner.search.study import StudyParts
 from chorale.tuner.tracking.champions import BestProgram, PromotionVerdict, best_programs
 from chorale.tuner.tracking.registry import register, similar_champions
 from chorale.tuner.tracking.tracker import Tracker, TrackingResult
-from chorale.tuner.trials.journal import RECOVERY_S, JournalLost, Launch, space_id
+from chorale.tuner.trials.journal import JournalLost, Launch, space_id
 from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
@@ -51,8 +50,6 @@ _log = logging.getLogger("chorale.tune")
 OPTUNA_FILE = "optuna.journal"
 INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
-FAILED_PATIENCE_S = 1.0
-"""How long to retry a full disk after a launch has failed, which has already waited for it."""
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
@@ -99,7 +96,6 @@ class LaunchWork:
             best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
             self.tracker.await_opening(UPLOAD_PATIENCE_S)
             verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
-            self.overhead.end_phase(PROMOTION)
             return MeasuringOutcome(best=best, verdicts=verdicts)
         except KeyboardInterrupt:
             _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
@@ -269,7 +265,6 @@ def _measured(
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)
     work.overhead.cpu_s = time.process_time() - began_cpu_s
-    work.store.settle(RECOVERY_S if ended.failure is None else FAILED_PATIENCE_S)
     return ended, tracked
 
 
@@ -277,8 +272,6 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
     """Register the best programs and write the report."""
     store, ranked = work.store, work.ranked_trials()
     versions, verdicts = work.register(tracked, ended)
-    work.overhead.end_phase(REPORTING)
-    save_phases(store, {} if ended.interrupted else work.overhead.phases_s)
     overhead = work.overhead.document(tracked.seconds)
     limit = launch_limit(work.campaign, work.topology, store.trials)
     write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, overhead, limit)

@@ -1,11 +1,8 @@
 """Where Optuna keeps the study of a launch: a journal file, a database or Redis."""
 
-import errno
 import json
 import os
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +15,24 @@ from chorale.synth.names import name_among
 from chorale.synth.redaction import redacted
 from chorale.tuner.config.values import with_password
 from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at, tables_in
-from chorale.tuner.trials.journal import RECOVERY_S, set_torn_end_aside
+from chorale.tuner.trials.journal import drop_torn_end, patiently
 
 STORAGE_VARIABLE = "CHORALE_STORAGE"
 _RULE = "`storage` must be the address of a database or of Redis, or the path of a journal file"
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
-"""Error numbers of disks and file servers that may accept data again soon."""
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """Return the Optuna storage at `url`, which may be a path, or one in the file `journal`.
 
     A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
-    the file; a torn end that a crash left is set aside.
+    the file; a torn end that a crash left is dropped.
     """
     try:
         if url is not None:
             return _storage_at(with_password(url, STORAGE_VARIABLE))
-        set_torn_end_aside(journal)
+        drop_torn_end(journal)
         return JournalStorage(StudyJournal(str(journal)))
     except ChoraleError:
         raise
@@ -104,29 +99,17 @@ class StudyJournal(JournalFileBackend):
     Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
     """
 
-    def append_logs(
-        self, logs: list[dict[str, Any]], patience_s: float = RECOVERY_S, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        """Add `logs`; a disk that takes nothing is tried again for about `patience_s`.
-
-        Then OSError, with the file as it was.
-        """
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add `logs`; a full disk is waited for a few seconds. Then OSError, with the file as it was."""
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        waited_s = 0.0
-        while True:
-            try:
-                return self._append(text.encode())
-            except OSError as error:
-                if waited_s >= patience_s or error.errno not in _PASSING:
-                    raise
-            sleep(1.0)
-            waited_s += 1.0
-
-    def _append(self, content: bytes) -> None:
         before = os.path.getsize(self._file_path)
-        try:
-            with open(self._file_path, "ab") as journal:
-                journal.write(content)
-        except OSError:
-            os.truncate(self._file_path, before)
-            raise
+
+        def append() -> None:
+            try:
+                with open(self._file_path, "ab") as journal:
+                    journal.write(text.encode())
+            except OSError:
+                os.truncate(self._file_path, before)
+                raise
+
+        patiently(append)

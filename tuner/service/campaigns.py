@@ -27,7 +27,7 @@ from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.settings import ServerSettings
 from chorale.tuner.service.views import registered, trial_importances
-from chorale.tuner.trials.journal import launch_folders, stored_campaign
+from chorale.tuner.trials.journal import launch_folders
 from chorale.tuner.trials.records import CompleteTrial
 from chorale.tuner.trials.store import LaunchSnapshot, read_snapshot
 
@@ -331,7 +331,7 @@ class Campaigns:
 
     def resume(self, name: str, caller: Caller) -> Launched:
         """Go on with the newest launch of a campaign, its runner as the profile is now."""
-        document = stored_campaign(self.snapshot(name, caller).launch)
+        document = dict(self.snapshot(name, caller).launch.campaign)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}
         profile = self.profile_of(name)
         if profile is not None:

@@ -6,15 +6,15 @@ before it. It shows what a disk or an editor has changed. Lines of earlier versi
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import json
+import logging
 import os
 import re
 import stat
 import threading
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +36,15 @@ if TYPE_CHECKING:
 Write = Callable[[int, bytes | memoryview], int]
 """Writes bytes to a file descriptor and returns how many were taken, like `os.write`; tests inject faults here."""
 
-TORN_SUFFIX = ".torn"
 RECOVERY_S = 6.0
 """Time for a disk that takes no data to recover before a launch ends."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _POLL_S = 0.05
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EFBIG)
+"""Error numbers of disks and file servers that may accept data again soon."""
+
+_log = logging.getLogger("chorale.store")
 
 
 class JournalLost(Unavailable):
@@ -53,25 +56,29 @@ class JournalLost(Unavailable):
 
 
 class Journal:
-    """Lines in a file, each on disk (fsync) when `append` returns.
+    """Lines in a file, each on disk (fsync) when `append` returns. Threads may share it.
 
     A line is written completely or not at all: after a failed write the file is truncated to its former length, and
-    opening moves an incomplete last line, left by a crash, to a file next to it (`.torn`) without losing it. There is
-    only one
-    writer: the file is locked as long as it is open. Because locks do not work everywhere (copies, file servers), every
-    `append` also checks that the file is the one that this object opened and that its end has not changed. Threads may
-    share it.
+    opening drops an incomplete last line, which a crash left. There is only one writer: the file is locked as long as
+    it is open. Because locks do not work everywhere (copies, file servers), every `append` also checks that the file is
+    the one that this object opened and that its end has not changed.
     """
 
     def __init__(self, path: Path, write: Write = os.write, patience_s: float = 0.0) -> None:
-        """Open or create the file; another process that has it open is given `patience_s`, then Unavailable."""
+        """Open or create the file. Raises Unavailable if another process has it open for longer than `patience_s`."""
         self.path = path
         self._write = write
         self._turn = threading.RLock()  # the thread that tells MLflow must not look at a line that is half written
         self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        deadline_s = time.monotonic() + patience_s
         try:
-            _lock(self._descriptor, path, patience_s)
-            self.torn_bytes = set_torn_end_aside(path)
+            while not self._is_locked():
+                if time.monotonic() >= deadline_s:
+                    way_out = "wait for the other process, or start a new launch without --resume"
+                    value = f"another process works in {path.parent}"
+                    raise Unavailable("a launch must have one writer", value, way_out)
+                time.sleep(_POLL_S)
+            self.torn_bytes = drop_torn_end(path)
             self._size_bytes = os.fstat(self._descriptor).st_size
             self._end = self._last_bytes(self._size_bytes)
         except BaseException:
@@ -117,6 +124,17 @@ class Journal:
             if opened.st_size != self._size_bytes or self._last_bytes(self._size_bytes) != self._end:
                 raise JournalLost(self.path, "has lines of another process")
 
+    def _is_locked(self) -> bool:
+        """Lock the file until it is closed or this process dies; return False if another process holds it."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            way_out = "point CHORALE_HOME at a file system that has locks"
+            raise Unavailable("a journal must be lockable", f"{self.path}: {error.strerror}", way_out) from error
+        return True
+
     def _require_named(self) -> os.stat_result:
         """Return the status of the file that is open; JournalLost if another one has its name."""
         opened = os.fstat(self._descriptor)
@@ -137,8 +155,7 @@ def read_journal(path: Path) -> bytes:
     """Return the content of the journal at `path`. Raises InvalidInput for a file that is not regular, unreadable or
     too large.
     """
-    descriptor = _open_regular(path, os.O_RDONLY)
-    with open(descriptor, "rb") as stream:
+    with open(_open_regular(path, os.O_RDONLY), "rb") as stream:
         content = stream.read(MAX_JOURNAL_BYTES + 1)
     if len(content) > MAX_JOURNAL_BYTES:
         rule = f"a journal must have at most {MAX_JOURNAL_BYTES // 2**20} MiB"
@@ -163,37 +180,33 @@ def _open_regular(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _lock(descriptor: int, path: Path, patience_s: float) -> None:
-    """Lock the file until it is closed. It is free again when this process dies, however that happens."""
-    deadline_s = time.monotonic() + patience_s
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline_s:
-                way_out = "wait for the other process, or start a new launch without --resume"
-                value = f"another process works in {path.parent}"
-                raise Unavailable("a launch must have one writer", value, way_out) from None
-        except OSError as error:
-            way_out = "point CHORALE_HOME at a file system that has locks"
-            raise Unavailable("a journal must be lockable", f"{path}: {error.strerror}", way_out) from error
-        time.sleep(_POLL_S)
-
-
-def set_torn_end_aside(path: Path) -> int:
-    """Move what follows the last line end of the file at `path` to a `.torn` file; return its bytes (0: none)."""
+def drop_torn_end(path: Path) -> int:
+    """Truncate the file at `path` after its last line end; return the number of bytes dropped (0: none)."""
     if not path.exists():
         return 0
     content = read_journal(path)
     whole = content.rfind(b"\n") + 1
-    torn = content[whole:]
-    if torn:
-        with open(path.with_name(path.name + TORN_SUFFIX), "ab") as aside:
-            aside.write(torn + b"\n")
-            aside.flush()
-            os.fsync(aside.fileno())
+    if whole < len(content):
         os.truncate(path, whole)
-    return len(torn)
+        _log.warning("%s ended in an unfinished line, which was dropped", path.name)
+    return len(content) - whole
+
+
+def patiently(write: Callable[[], object], sleep: Callable[[float], None] = time.sleep) -> None:
+    """Call `write`; if the disk takes no data, call it again every second for about `RECOVERY_S`, then raise."""
+    for waited_s in range(int(RECOVERY_S) + 1):
+        try:
+            write()
+            return
+        except JournalLost:
+            raise
+        except (OSError, Unavailable) as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            if getattr(cause, "errno", None) not in _PASSING or waited_s >= RECOVERY_S:
+                raise
+            if not waited_s:
+                _log.error("cannot save results: %s; trying again for %g s", error, RECOVERY_S)
+        sleep(1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +234,6 @@ class Launch:
 _ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
 """Conditions that are recorded for every runner, and their values for runners without such an option."""
 
-_ONCE_SHARED = (*_ALWAYS_STATED, "where", "msccl")
-"""Options that campaigns of earlier versions had for every runner."""
-
 launch_codec: TypeAdapter[Launch] = TypeAdapter(Launch)
 
 
@@ -246,29 +256,10 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     }
 
 
-def stored_campaign(launch: Launch) -> dict[str, Any]:
-    """Return the campaign of a launch in the form of this version.
-
-    Earlier versions wrote the options of every runner for any runner; those of other runners had no meaning.
-    """
-    return {**launch.campaign, "runner": _without_others(launch.campaign["runner"])}
-
-
-def _without_others(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, or conditions, of a runner without those of other runners that earlier versions added."""
-    from chorale.tuner.config.runner import read_section  # noqa: PLC0415 (it imports what every runner has for options)
-
-    options = read_section({"kind": runner["kind"]}).model_dump()
-    return {key: value for key, value in runner.items() if key in options or key not in _ONCE_SHARED}
-
-
 def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:
     """Raise InvalidInput if a launch cannot go on because its trials would not compare with new ones."""
     for key, value in conditions.items():
-        before = launch.conditions.get(key)
-        if key == "runner" and before is not None:
-            before, value = _without_others(before), _without_others(value)  # noqa: PLW2901
-        if before != value:
+        if (before := launch.conditions.get(key)) != value:
             way_out = "undo the change, or start a new launch without --resume"
             raise InvalidInput(f"a resumed launch must keep its `{key}`", f"{value}, before {before}", way_out)
 
@@ -306,10 +297,9 @@ line_codec: TypeAdapter[JournalRecord] = TypeAdapter(Annotated[JournalRecord, Fi
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """A line that is no record; `number` counts from 1."""
+    """A line that is no record, or a trial that was recorded before; `number` counts from 1."""
 
     number: int
-    content: bytes
     reason: str
 
 
@@ -322,59 +312,38 @@ class JournalContent:
     final: FinalComparison | None
     damaged: tuple[DamagedLine, ...]
 
-    @property
-    def repeated(self) -> tuple[str, ...]:
-        """The ids of trials that were recorded more than once."""
-        times = Counter(record.trial_id for record in self.records)
-        return tuple(trial_id for trial_id, count in times.items() if count > 1)
 
-
-def sealed(line: bytes) -> bytes:
-    """Return a line, a JSON object with at least one key, with its checksum."""
-    body = line[:-1]
+def journal_line(record: Launch | JournalRecord) -> bytes:
+    """Return the line of a launch or a record: a JSON object whose last key is the checksum of what is before it."""
+    text = launch_codec.dump_json(record) if isinstance(record, Launch) else line_codec.dump_json(record)
+    body = text[:-1]
     return body + b',"crc32":"%08x"}' % zlib.crc32(body)
 
 
-def launch_line(launch: Launch) -> bytes:
-    """Return the first line of a journal."""
-    return sealed(launch_codec.dump_json(launch))
-
-
-def record_line(record: JournalRecord) -> bytes:
-    """Return a line after the first."""
-    return sealed(line_codec.dump_json(record))
-
-
 def parse_lines(lines: Sequence[bytes]) -> JournalContent:
-    """Return everything that the lines say, and which of them are damaged."""
+    """Return everything that the lines say, and which of them are damaged or repeat a trial."""
     launch: Launch | None = None
     damaged: list[DamagedLine] = []
-    records: list[JournalRecord] = []
+    trials: dict[str, TrialRecord] = {}
+    final: FinalComparison | None = None
+    record: Launch | JournalRecord
     for number, line in enumerate(lines, 1):
+        seal = _CHECKSUM.search(line)
+        wrong_sum = seal is not None and zlib.crc32(line[: seal.start()]) != int(seal[1], 16)
+        if wrong_sum or (seal is None and _CHECKSUM_KEY in line):
+            damaged.append(DamagedLine(number, "changed since it was written"))
+            continue
         try:
-            _check_seal(line)
-            if number == 1:
-                launch = launch_codec.validate_json(line)
-            else:
-                records.append(line_codec.validate_json(line))
-        except ValidationError:  # before ValueError, of which it is a kind
-            damaged.append(DamagedLine(number, line, "no record"))
-        except ValueError as error:
-            damaged.append(DamagedLine(number, line, str(error)))
-    finals = [record for record in records if isinstance(record, FinalComparison)]
-    trials = tuple(record for record in records if not isinstance(record, FinalComparison | WriterChange))
-    return JournalContent(launch, trials, finals[-1] if finals else None, tuple(damaged))
-
-
-def _check_seal(line: bytes) -> None:
-    """Raise ValueError for a line that is not what its checksum says."""
-    seal = _CHECKSUM.search(line)
-    bad_sum = seal is not None and zlib.crc32(line[: seal.start()]) != int(seal[1], 16)
-    if bad_sum or (seal is None and _CHECKSUM_KEY in line):
-        raise ValueError("changed since it was written")
-
-
-def record_key(line: bytes) -> str | None:
-    """Return what a whole line must not share with another: the id of a trial; None for other lines."""
-    trial_id = json.loads(line).get("trial_id")
-    return trial_id if isinstance(trial_id, str) else None
+            record = launch_codec.validate_json(line) if number == 1 else line_codec.validate_json(line)
+        except ValidationError:
+            damaged.append(DamagedLine(number, "no record"))
+            continue
+        if isinstance(record, Launch):
+            launch = record
+        elif isinstance(record, FinalComparison):
+            final = record
+        elif not isinstance(record, WriterChange):
+            if record.trial_id in trials:
+                damaged.append(DamagedLine(number, f"trial {record.trial_id[:12]} was recorded before"))
+            trials.setdefault(record.trial_id, record)
+    return JournalContent(launch, tuple(trials.values()), final, tuple(damaged))

@@ -20,9 +20,8 @@ def damage_optuna(launched: Launched) -> None:
     launched.journal.with_name("optuna.journal").write_bytes(b"\xff garbage\n" * 50)
 
 
-def remove_lock(launched: Launched) -> None:
+def start_second(launched: Launched) -> None:
     """A second launch beside the first."""
-    launched.journal.with_name("lock").unlink()
     second = Launched(launched.setting, resume=True)
     assert second.process.wait(LIMIT_S) == 3, second.lines
     launched.lines.append((time.monotonic(), "second refused"))
@@ -51,5 +50,5 @@ FAULTS = {
     "launch killed": Fault(kill_launch),
     "everything stopped for 10 s": Fault(stop_and_go),
     "launch killed and Optuna's file damaged": Fault(damage_optuna),
-    "lock removed, second --resume": Fault(remove_lock),
+    "second --resume": Fault(start_second),
 }

@@ -1,4 +1,4 @@
-"""The `runner` section: one form for each runner, keys of others refused, what earlier versions stored still read."""
+"""The `runner` section: one form for each runner, keys of others refused."""
 
 import json
 from fractions import Fraction
@@ -27,8 +27,8 @@ from chorale.tuner.config.runner import (
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.search.space import LoweringTarget, lowering_target
-from chorale.tuner.trials.journal import Launch, check_same_conditions, conditions_of, space_id, stored_campaign
-from chorale.tuner.trials.store import Store, open_store
+from chorale.tuner.trials.journal import conditions_of
+from chorale.tuner.trials.store import open_store
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner
 
@@ -183,82 +183,10 @@ def test_a_new_runner_is_one_declaration(tmp_path: Path) -> None:
         sections.validate_python({"kind": "local", "strings": 3})
 
 
-FLAT_MSCCL = {
-    "runtime": "msccl", "launcher": "openmpi", "hosts": [], "gpus_per_node": None, "tests_folder": None,
-    "library_folder": None, "shared_folder": None, "iterations": 50, "variables": {}, "in_place": True,
-    "sm_count": None,
-}  # fmt: skip
-FLAT = {
-    "kind": "local", "fabric": None, "where": None, "msccl": FLAT_MSCCL, "link_mbps": None, "alpha_us": 0.0,
-    "link_latency_us": 0.0, "timeout_s": 60.0,
-    "needs": {"cpus": 1.0, "gpus": None, "resources": {}, "labels": {}, "patience_s": 30.0}, "at_once": 1,
-}  # fmt: skip
-"""The section as earlier versions wrote it into journals, whatever the runner."""
-CONDITIONS = {"kind": "local", "fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
-EXECUTOR = {"runtime": "executor", "hosts": ["a", "b"], "variables": {"NCCL_DEBUG": "INFO"}, "sm_count": 80}
-COMPARED_MSCCL = {key: value for key, value in FLAT_MSCCL.items() if key != "shared_folder"}
-STORED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {}, "5572f7055636132aaa42e623b3edd357d1b6afb80599d2daa2e165837f812c59"),
-    (
-        {"link_mbps": 50.0},
-        {"link_mbps": 50.0},
-        "f6b60c45a39058d648143ff4e3247ddd959477758db69e2021b7a0dfd71885bc",
-    ),
-    ({"kind": "recorded"}, {}, "c62991b81a8614d93f27749e3d72b149c6dd6df14e263faa22eb8727d06170a7"),
-    (
-        {"kind": "mpi", "where": "loopback"},
-        {"where": "loopback"},
-        "fe02a165fdab71f1ff2661d1f661d0c54b8175b6d84da4d4202ce02727b78971",
-    ),
-    ({"kind": "msccl"}, {"msccl": COMPARED_MSCCL}, "e9982fb328c11fbcd578f6831b91e5bdce6aeb1b0c175e8cc8721dc11066e8de"),
-    (
-        {"kind": "msccl", "msccl": {**FLAT_MSCCL, **EXECUTOR, "shared_folder": "/shared"}},
-        {"msccl": {**COMPARED_MSCCL, **EXECUTOR}},
-        "faa7547c2232d6ad87f01d93c8780fe6dfaba6888fc039658fceeca41ef52c5d",
-    ),
-]
-"""What differs in stored sections; in the conditions stored with them; the names of studies.
-
-All as they were for one size of 4 KiB and the method ring on ring:4.
-"""
-
-
-def _stored(runner: dict[str, Any], conditions: dict[str, Any]) -> Launch:
-    """Return a launch as an earlier version stored it."""
-    document = {
-        **parse_campaign(TEXT, ["baselines=[ring]"]).model_dump(by_alias=True, mode="json"),
-        "runner": {**FLAT, **runner},
-    }
-    others = conditions_of(parse_campaign(TEXT, ["baselines=[ring]"]), load_topology("ring:4"))
-    stated = {**CONDITIONS, "kind": runner.get("kind", "local"), **conditions}
-    return Launch("launch", 1, {**others, "runner": stated}, document, 5.0)
-
-
-@pytest.mark.parametrize(("runner", "conditions", "study"), STORED)
-def test_launches_of_earlier_versions_go_on(runner: dict[str, Any], conditions: dict[str, Any], study: str) -> None:
-    launch, topology = _stored(runner, conditions), load_topology("ring:4")
-    campaign = Campaign.model_validate(stored_campaign(launch))
-    today = conditions_of(campaign, topology)
-    assert today == launch.conditions
-    assert space_id(campaign, today) == study
-    check_same_conditions(launch, today)
-
-
-def test_keys_of_other_runners_that_earlier_versions_took_mean_nothing(home: Home) -> None:
-    others, topology = {"alpha_us": 5.0, "fabric": "nowhere"}, load_topology("ring:4")
-    launch = _stored(others, others)
-    campaign = Campaign.model_validate(stored_campaign(launch))
-    check_same_conditions(launch, conditions_of(campaign, topology))
-    folder = home.create(home.campaigns / "small" / "1")
-    Store(folder, launch).close()
-    store = open_store(campaign, topology, home, resume=True)
-    assert store.launch == launch
-    store.close()
-    faster = Campaign.model_validate({**stored_campaign(launch), "runner": {"link_mbps": 50}})
+def test_a_resumed_launch_keeps_its_runner(home: Home) -> None:
+    campaign, topology = parse_campaign(TEXT, ["baselines=[ring]"]), load_topology("ring:4")
+    open_store(campaign, topology, home, resume=False).close()
+    open_store(campaign, topology, home, resume=True).close()
+    faster = parse_campaign(TEXT, ["baselines=[ring]", "runner.link_mbps=50"])
     with pytest.raises(InvalidInput, match="a resumed launch must keep its `runner`"):
         open_store(faster, topology, home, resume=True)
-
-
-def test_a_campaign_file_is_read_strictly() -> None:
-    with pytest.raises(ValidationError):
-        Campaign.model_validate(_stored({}, {}).campaign)

@@ -33,7 +33,6 @@ def test_seconds_become_milliseconds_per_trial() -> None:
         "measuring_cpu_ms": 2000.0,
         "preparing_cpu_ms": 2500.0,
         "beside_measuring_ms": 5000.0,
-        "phases_s": {},
     }
 
 

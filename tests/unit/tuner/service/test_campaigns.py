@@ -113,18 +113,6 @@ def test_a_campaign_is_stopped_and_resumed(service: Service, launches: FakeLaunc
     assert launches.started[-1][1] is None  # the newest launch goes on
 
 
-def test_a_campaign_of_an_earlier_version_goes_on(service: Service, launches: FakeLaunches, tmp_path: Path):
-    flat = {**DOCUMENT["runner"], "fabric": None, "where": None, "msccl": {"runtime": "msccl", "hosts": []}}
-    service.post("/v1/campaigns", campaign=DOCUMENT)
-    launches.stop("small")
-    folder = tmp_path / "campaigns" / "small" / "1"
-    folder.mkdir(parents=True)
-    Store(folder, Launch("launch", 1, {}, {**DOCUMENT, "runner": flat}, 5.0)).close()
-    assert service.post("/v1/campaigns/small/resume").json()["state"] == "running"
-    assert launches.started[-1][0]["runner"] == DOCUMENT["runner"]
-    assert service.post("/v1/campaigns", campaign={**DOCUMENT, "runner": flat}).status_code == 422
-
-
 def test_a_journal_that_is_damaged_is_said_to_be(service: Service, tmp_path: Path):
     service.post("/v1/campaigns", campaign=DOCUMENT)
     written(tmp_path).close()

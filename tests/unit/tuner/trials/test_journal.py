@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.trials.journal import Journal, JournalLost, set_torn_end_aside
+from chorale.tuner.trials.journal import Journal, JournalLost
 
 LINES = [b'{"a":1}', b'{"b":[2,3]}', b"", b'{"c":"x"}']
 
@@ -25,7 +25,7 @@ def test_lines_come_back(tmp_path: Path) -> None:
     assert Journal(tmp_path / "j").lines() == LINES
 
 
-def test_wherever_a_write_was_cut_whole_lines_stay_and_the_rest_is_kept_aside(tmp_path: Path) -> None:
+def test_wherever_a_write_was_cut_whole_lines_stay(tmp_path: Path) -> None:
     whole = written(tmp_path / "whole")
     for cut in range(len(whole) + 1):
         path = tmp_path / f"cut{cut}"
@@ -36,17 +36,6 @@ def test_wherever_a_write_was_cut_whole_lines_stay_and_the_rest_is_kept_aside(tm
         journal.append(b"next")
         assert journal.lines() == [*whole[:kept].splitlines(), b"next"]
         journal.close()
-        aside = path.with_name(path.name + ".torn")
-        assert (aside.read_bytes() if aside.exists() else b"") == (whole[kept:cut] + b"\n" if cut > kept else b"")
-
-
-def test_a_second_torn_end_does_not_replace_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "j"
-    for end in (b"one", b"two"):
-        with path.open("ab") as stream:
-            stream.write(end)
-        assert set_torn_end_aside(path) == 3
-    assert (tmp_path / "j.torn").read_bytes() == b"one\ntwo\n"
 
 
 @pytest.mark.parametrize("taken_before", [0, 3])
@@ -74,14 +63,6 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, taken_before: int
 def test_a_line_break_inside_a_line_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line break"):
         Journal(tmp_path / "j").append(b"a\nb")
-
-
-def test_closing_twice_is_harmless(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
-    journal.append(LINES[0])
-    journal.close()
-    journal.close()
-    assert Journal(tmp_path / "j").lines() == LINES[:1]
 
 
 def test_a_line_that_is_being_written_is_not_taken_for_one_of_somebody_else(tmp_path: Path) -> None:

@@ -4,13 +4,11 @@ import json
 import os
 import shutil
 import signal
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from chorale.synth.errors import Unavailable
 from chorale.tuner.trials.journal import JournalLost, Launch
 from chorale.tuner.trials.records import Candidate
 from chorale.tuner.trials.store import Store
@@ -21,8 +19,7 @@ TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number 
 
 
 def replace_files(folder: Path) -> None:
-    """Put copies in place of the journal and of the lock, as file servers and restored backups do: no lock holds."""
-    (folder / "lock").unlink()
+    """Put a copy in place of the journal, as file servers and restored backups do: no lock holds."""
     shutil.copy(folder / "trials.jsonl", folder / "copy")
     os.replace(folder / "copy", folder / "trials.jsonl")
 
@@ -30,16 +27,6 @@ def replace_files(folder: Path) -> None:
 def recorded(folder: Path) -> Counter[str]:
     lines = map(json.loads, (folder / "trials.jsonl").read_text().splitlines())
     return Counter(line["trial_id"] for line in lines if "trial_id" in line)
-
-
-def test_the_journal_is_locked_itself(tmp_path: Path) -> None:
-    first = Store(tmp_path, LAUNCH)
-    (tmp_path / "lock").unlink()
-    with pytest.raises(Unavailable, match="one writer"):
-        Store(tmp_path)
-    first.add(TRIALS[0])
-    first.close()
-    Store(tmp_path).close()
 
 
 def test_who_comes_second_where_no_lock_holds_ends_the_first(tmp_path: Path) -> None:
@@ -54,7 +41,6 @@ def test_who_comes_second_where_no_lock_holds_ends_the_first(tmp_path: Path) -> 
     for _ in range(2):  # it stays so, and nothing of it is written later
         with pytest.raises(JournalLost):
             first.add(TRIALS[2])
-    first.settle()
     first.close()
     second.close()
     assert recorded(tmp_path) == Counter(trial.trial_id for trial in TRIALS)
@@ -92,34 +78,6 @@ def test_a_removed_journal_ends_the_writer(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_look_from_another_thread_waits_for_a_line_that_is_half_written(tmp_path: Path) -> None:
-    """The thread that tells MLflow asks whether the journal is ours while the loop writes into it."""
-    found: list[str] = []
-    threads: list[threading.Thread] = []
-
-    def look() -> None:
-        try:
-            store.require_ours()
-            found.append("ours")
-        except JournalLost as error:
-            found.append(str(error))
-
-    def write(descriptor: int, line: bytes | memoryview) -> int:
-        taken = os.write(descriptor, line)
-        threads.append(threading.Thread(target=look))
-        threads[-1].start()
-        threads[-1].join(0.2)  # a look that does not wait is through by then
-        return taken
-
-    store = Store(tmp_path, LAUNCH)
-    store.journal._write = write
-    store.add(TRIALS[0])
-    for thread in threads:
-        thread.join(10)
-    assert found == ["ours"]
-    store.close()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_between_writing_and_forgetting_doubles_nothing(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
@@ -137,8 +95,6 @@ def test_an_interrupt_between_writing_and_forgetting_doubles_nothing(
         with pytest.raises(KeyboardInterrupt):
             store.add(TRIALS[0])
         assert signal.getsignal(number) is signal.default_int_handler
-        monkeypatch.setattr(store.journal, "append", append)
-        store.settle()
     finally:
         signal.signal(number, before)
         store.close()

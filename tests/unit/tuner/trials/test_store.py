@@ -3,14 +3,13 @@
 import errno
 import logging
 import os
-import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.journal import Launch, patiently
 from chorale.tuner.trials.records import Candidate, FinalComparison, PrunedTrial
 from chorale.tuner.trials.store import Store
 from tests.campaigns import complete
@@ -63,59 +62,37 @@ def test_a_second_writer_waits_as_long_as_it_may(tmp_path: Path) -> None:
     timer.join()
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_is_full_for_a_while_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = Disk()
     store = Store(tmp_path, LAUNCH, disk.write)
-    store.add(TRIALS[0])
     disk.full = True
-    with caplog.at_level(logging.INFO, "chorale.store"):
-        store.add(TRIALS[1])
-        store.add(TRIALS[2])
-        assert not store.is_stuck
+
+    def free_some_space(_seconds: float) -> None:
         disk.full = False
-        store.add(TRIALS[3])
-    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+    monkeypatch.setattr(patiently, "__defaults__", (free_some_space,))
+    store.add(TRIALS[0])
     assert "No space left on device" in caplog.text
     store.close()
-    assert Store(tmp_path).trials == TRIALS
+    assert Store(tmp_path).trials == TRIALS[:1]
 
 
-def test_a_disk_that_stays_full_stops_the_launch_and_the_trials_are_rescued(tmp_path: Path) -> None:
+def test_a_disk_that_stays_full_ends_the_launch_and_keeps_what_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk = Disk()
     store = Store(tmp_path, LAUNCH, disk.write)
-    disk.full = True
-    for trial in TRIALS[:3]:
-        store.add(trial)
-        store.keep(trial.schedule_id, b"schedule", trial.program_id, "program")
-    assert store.is_stuck
-    waits: list[float] = []
-    with pytest.raises(Unavailable, match="finished trials must be saved \\(3 wait\\)") as caught:
-        store.settle(patience_s=3.0, sleep=waits.append)
-    store.close()
-    assert len(waits) == 3
-    rescue = Path(caught.value.way_out.split()[3].rstrip(";"))
-    with (tmp_path / "trials.jsonl").open("ab") as journal:
-        journal.write((rescue / "trials.jsonl").read_bytes())
-    for name in ("schedules", "programs"):
-        shutil.copytree(rescue / name, tmp_path / name)
-    shutil.rmtree(rescue)
-    again = Store(tmp_path)
-    assert again.trials == TRIALS[:3]
-    for trial in TRIALS[:3]:
-        assert again.schedule_path(trial.schedule_id).read_bytes() == b"schedule"
-        assert again.program_path(trial.program_id).read_bytes() == b"program"
-
-
-def test_settling_waits_for_the_disk(tmp_path: Path) -> None:
-    disk = Disk()
-    store = Store(tmp_path, LAUNCH, disk.write)
-    disk.full = True
     store.add(TRIALS[0])
-
-    def free_some_space(seconds: float) -> None:
-        disk.full = False
-
-    store.settle(sleep=free_some_space)
+    disk.full = True
+    waits: list[float] = []
+    monkeypatch.setattr(patiently, "__defaults__", (waits.append,))
+    with pytest.raises(Unavailable, match=r"a journal must be writable.*--resume: it is measured again"):
+        store.add(TRIALS[1])
+    assert waits == [1.0] * 6
+    disk.full = False
+    assert store.trials == TRIALS[:1]
     store.close()
     assert Store(tmp_path).trials == TRIALS[:1]
 
@@ -151,5 +128,5 @@ def test_a_torn_end_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING, "chorale.store"):
         store = Store(tmp_path)
     assert store.trials == []
-    assert "set aside in trials.jsonl.torn" in caplog.text
+    assert "ended in an unfinished line, which was dropped" in caplog.text
     store.close()
