@@ -2,16 +2,17 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <numeric>
+#include <stdexcept>
 
-#include "elements.hpp"
-#include "counted.hpp"
+#include "entries.hpp"
 #include "job.hpp"
-#include "uneven.hpp"
 
 using namespace chorale::job;
 
 namespace {
+
+// Shards with padding of more than so many times their bytes take longer than a program gains.
+constexpr size_t MOST_PADDING = 2;
 
 // A vector of `count` elements that is reduced.
 Call reduction(const char* collective, MPI_Comm comm, int root, size_t count, MPI_Datatype type, MPI_Op op) {
@@ -28,123 +29,299 @@ Call movement(const char* collective, MPI_Comm comm, int root, size_t count, MPI
     return {collective, comm, root, count * size_of(type), name, -1, -1, name == nullptr ? DTYPE : nullptr};
 }
 
-bool is_usable(MPI_Datatype type) { return type != MPI_DATATYPE_NULL; }
+// The group of `comm`; null for a call that MPI has to refuse or that is not one of the job.
+template <typename Count>
+Group* group_for(MPI_Comm comm, Count count, MPI_Datatype type) {
+    return count < 0 || type == MPI_DATATYPE_NULL ? nullptr : group_of(comm);
+}
 
-// Where `in` is MPI_IN_PLACE, the elements are at `there`.
+// If `in` is MPI_IN_PLACE, the elements are at `there`.
 void* or_there(const void* in, void* there) { return in == MPI_IN_PLACE ? there : const_cast<void*>(in); }
 
-char* after(void* at, size_t count, MPI_Datatype type) {
+char* after(void* at, MPI_Aint count, MPI_Datatype type) {
     MPI_Aint lower = 0, extent = 0;
     PMPI_Type_get_extent(type, &lower, &extent);
-    return static_cast<char*>(at) + MPI_Aint(count) * extent;
+    return static_cast<char*>(at) + count * extent;
+}
+
+// Serves a call by a program, which `run` runs, or by `library`, a call of MPI's own function.
+template <typename Run, typename Library>
+int serve_by(Group& group, const Call& call, Run run, Library library) {
+    if (call.size_bytes == 0) return library();
+    const double start = seconds_now();
+    const Decision decision = group.decide(call);
+    if (decision.entry == nullptr && !may_fall_back(call, decision.reason)) return refuse(call, decision.reason);
+    const int status = decision.entry != nullptr ? run(*decision.entry) : library();
+    if (job()->records() && call.dtype != nullptr)
+        job()->counts.call(call.collective, call.dtype, group.json(), call.root, int64_t(call.size_bytes),
+                           seconds_now() - start);
+    return status;
+}
+
+template <typename Library>
+int serve(Group& group, const Call& call, const Side& input, const Side& output, Library library) {
+    return serve_by(group, call, [&](const Entry& entry) { return group.execute(entry, call, input, output); }, library);
+}
+
+// A call that no program serves: MPI's own, counted with the reason, and refused if CHORALE_STRICT is set.
+template <typename Count, typename Library>
+int counted(Library library, const char* reason, const char* collective, MPI_Comm comm, int root, Count count,
+            MPI_Datatype type) {
+    if (count == 0 || group_for(comm, count, type) == nullptr) return library();
+    const Call call{collective, comm, root, size_t(count) * size_of(type), nullptr, -1, -1, reason};
+    if (!job()->has_table()) reason = NO_TABLE;
+    return may_fall_back(call, reason) ? library() : refuse(call, reason);
+}
+
+// The elements that `counts` say for all ranks that a rank of `comm` hears from: of the other group if it has two.
+template <typename Count>
+size_t received(const Count* counts, MPI_Comm comm) {
+    const Group* group = group_of(comm);
+    if (group == nullptr || counts == nullptr) return 0;
+    int ranks = group->ranks();
+    if (group->is_inter()) PMPI_Comm_remote_size(comm, &ranks);
+    size_t sum = 0;
+    for (int rank = 0; rank < ranks; rank++) sum += counts[rank] > 0 ? size_t(counts[rank]) : 0;
+    return sum;
+}
+
+// The elements of all ranks that a reduction leaves shards with, unless there are two groups.
+template <typename Count>
+size_t sum_of(const Count* counts, MPI_Comm comm) {
+    const Group* group = group_of(comm);
+    return group == nullptr || group->is_inter() ? 0 : received(counts, comm);
+}
+
+size_t of_all(MPI_Count count, MPI_Comm comm) {
+    const Group* group = group_of(comm);
+    return group == nullptr || count < 0 ? 0 : size_t(count) * size_t(group->ranks());
+}
+
+template <typename Count>
+size_t bytes_of(const Count* counts, const MPI_Datatype* types, MPI_Comm comm) {
+    const Group* group = group_of(comm);
+    if (group == nullptr || group->is_inter() || counts == nullptr || types == nullptr) return 0;
+    size_t sum = 0;
+    for (int rank = 0; rank < group->ranks(); rank++)
+        if (counts[rank] > 0 && types[rank] != MPI_DATATYPE_NULL) sum += size_t(counts[rank]) * size_of(types[rank]);
+    return sum;
+}
+
+// The shards of a call, in bytes: the largest, all of them, and how many they are.
+struct Sizes {
+    size_t largest = 0, total = 0, shards = 0;
+
+    void add(size_t size_bytes) {
+        largest = std::max(largest, size_bytes);
+        total += size_bytes;
+        shards++;
+    }
+};
+
+template <typename Count>
+Sizes sizes_of(const Count* counts, MPI_Datatype type, int ranks) {
+    Sizes sizes;
+    for (int rank = 0; rank < ranks; rank++) sizes.add(size_t(counts[rank]) * size_of(type));
+    return sizes;
+}
+
+// The elements of each rank at `at`: `counts` of them, `places` from there.
+template <typename Count, typename Place>
+std::vector<Side> shards_of(void* at, const Count* counts, const Place* places, MPI_Datatype type, int ranks) {
+    std::vector<Side> shards;
+    for (int rank = 0; rank < ranks; rank++)
+        shards.push_back({after(at, MPI_Aint(places[rank]), type), size_t(counts[rank]), type});
+    return shards;
+}
+
+// Whether `counts` are numbers of elements: MPI says what is wrong with others.
+template <typename Count>
+bool are_counts(const Count* counts, int ranks) {
+    return counts != nullptr && std::all_of(counts, counts + ranks, [](Count count) { return count >= 0; });
+}
+
+// Serves a call whose shards differ in size: programs move shards of the largest size, and what is left of each is
+// padding. `in` goes into the rows that a program moves, `out` comes out of them.
+template <typename Library>
+int serve_padded(Group& group, Call call, const Sizes& sizes, const std::vector<Side>& in, const std::vector<Side>& out,
+                 Library library) {
+    const size_t row_bytes = sizes.largest;
+    call.size_bytes = row_bytes * size_t(group.ranks());
+    if (call.unfit == nullptr && row_bytes > MOST_PADDING * sizes.total / sizes.shards) call.unfit = SHAPE;
+    const auto run = [&](const Entry& entry) {
+        try {
+            std::vector<char> sent(in.size() * row_bytes), come(out.size() * row_bytes);
+            for (size_t i = 0; i < in.size(); i++) {
+                if (in[i].count * size_of(in[i].type) > row_bytes)
+                    throw std::runtime_error("a shard has more elements than the counts say");
+                pack(in[i], sent.data() + i * row_bytes, call.comm);
+            }
+            const Side input{sent.data(), sent.size(), MPI_BYTE}, output{come.data(), come.size(), MPI_BYTE};
+            const int status = group.execute(entry, call, input, output);
+            for (size_t i = 0; status == MPI_SUCCESS && i < out.size(); i++)
+                unpack(come.data() + i * row_bytes, out[i], call.comm);
+            return status;
+        } catch (const std::exception& error) {
+            return fail(call, error.what(), MPI_ERR_OTHER);
+        }
+    };
+    return serve_by(group, call, run, library);
 }
 
 template <typename Count, typename Library>
-int allreduce(const void* in, void* out, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, Library library) {
-    Group* group = group_of(comm);
-    if (group == nullptr || count < 0 || !is_usable(type)) return library();
-    const Call call = reduction("allreduce", comm, -1, size_t(count), type, op);
-    return serve(*group, call, {or_there(in, out), size_t(count), type}, {out, size_t(count), type}, library);
-}
-
-template <typename Count, typename Library>
-int reduce(const void* in, void* out, Count count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm,
-           Library library) {
-    Group* group = group_of(comm);
-    if (group == nullptr || count < 0 || !is_usable(type)) return library();
-    const Call call = reduction("reduce", comm, root, size_t(count), type, op);
-    void* const target = group->rank() == root ? out : nullptr;
-    return serve(*group, call, {or_there(in, out), size_t(count), type}, {target, size_t(count), type}, library);
-}
-
-template <typename Count, typename Library>
-int reduce_scatter_block(const void* in, void* out, Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                         Library library) {
-    Group* group = group_of(comm);
-    if (group == nullptr || count < 0 || !is_usable(type)) return library();
-    const size_t total = size_t(count) * group->ranks();
-    const Call call = reduction("reduce_scatter", comm, -1, total, type, op);
-    return serve(*group, call, {or_there(in, out), total, type}, {out, size_t(count), type}, library);
-}
-
-template <typename Count, typename Library>
-int reduce_scatter_counts(const void* in, void* out, const Count* counts, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
-                          Library library) {
-    Group* group = group_of(comm);
+int allreduce(Library library, const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    Group* group = group_for(comm, n, type);
     if (group == nullptr) return library();
-    if (!are_counts(counts, group->ranks()) || !is_usable(type)) return library();
-    if (std::all_of(counts, counts + group->ranks(), [&](Count count) { return count == counts[0]; }))
-        return reduce_scatter_block(in, out, counts[0], type, op, comm, library);
-    const Call call = reduction("reduce_scatter", comm, -1, 0, type, op);
-    return reduce_scatter_uneven(in, out, counts, type, call, *group, library);
+    const Call call = reduction("allreduce", comm, -1, size_t(n), type, op);
+    return serve(*group, call, {or_there(in, out), size_t(n), type}, {out, size_t(n), type}, library);
 }
 
 template <typename Count, typename Library>
-int broadcast(void* at, Count count, MPI_Datatype type, int root, MPI_Comm comm, Library library) {
-    Group* group = group_of(comm);
-    if (group == nullptr || count < 0 || !is_usable(type)) return library();
-    const Side side{at, size_t(count), type};
-    return serve(*group, movement("broadcast", comm, root, size_t(count), type), side, side, library);
+int reduce(Library library, const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+    Group* group = group_for(comm, n, type);
+    if (group == nullptr) return library();
+    const Call call = reduction("reduce", comm, root, size_t(n), type, op);
+    void* const target = group->rank() == root ? out : nullptr;
+    return serve(*group, call, {or_there(in, out), size_t(n), type}, {target, size_t(n), type}, library);
 }
 
 template <typename Count, typename Library>
-int allgather(const void* in, Count in_count, MPI_Datatype in_type, void* out, Count count, MPI_Datatype type,
-              MPI_Comm comm, Library library) {
-    Group* group = group_of(comm);
-    if (group == nullptr || count < 0 || !is_usable(type)) return library();
-    const size_t shard = size_t(count), total = shard * group->ranks();
-    const Side input = in == MPI_IN_PLACE ? Side{after(out, shard * group->rank(), type), shard, type}
-                                          : Side{const_cast<void*>(in), size_t(in_count), in_type};
+int reduce_scatter_block(Library library, const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op,
+                         MPI_Comm comm) {
+    Group* group = group_for(comm, n, type);
+    if (group == nullptr) return library();
+    const size_t total = size_t(n) * group->ranks();
+    const Call call = reduction("reduce_scatter", comm, -1, total, type, op);
+    return serve(*group, call, {or_there(in, out), total, type}, {out, size_t(n), type}, library);
+}
+
+template <typename Count, typename Library>
+int reduce_scatter(Library library, const void* in, void* out, const Count* n, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm) {
+    Group* group = group_for(comm, 0, type);
+    if (group == nullptr || !are_counts(n, group->ranks())) return library();
+    const int ranks = group->ranks();
+    if (std::all_of(n, n + ranks, [&](Count count) { return count == n[0]; }))
+        return reduce_scatter_block(library, in, out, n[0], type, op, comm);
+    std::vector<size_t> places{0};
+    for (int rank = 1; rank < ranks; rank++) places.push_back(places.back() + size_t(n[rank - 1]));
+    return serve_padded(*group, reduction("reduce_scatter", comm, -1, 0, type, op), sizes_of(n, type, ranks),
+                        shards_of(or_there(in, out), n, places.data(), type, ranks),
+                        {Side{out, size_t(n[group->rank()]), type}}, library);
+}
+
+template <typename Count, typename Library>
+int bcast(Library library, void* at, Count n, MPI_Datatype type, int root, MPI_Comm comm) {
+    Group* group = group_for(comm, n, type);
+    if (group == nullptr) return library();
+    const Side side{at, size_t(n), type};
+    return serve(*group, movement("broadcast", comm, root, size_t(n), type), side, side, library);
+}
+
+template <typename Count, typename Library>
+int allgather(Library library, const void* in, Count in_n, MPI_Datatype in_type, void* out, Count n, MPI_Datatype type,
+              MPI_Comm comm) {
+    Group* group = group_for(comm, n, type);
+    if (group == nullptr) return library();
+    const size_t shard = size_t(n), total = shard * group->ranks();
+    const Side input = in == MPI_IN_PLACE ? Side{after(out, MPI_Aint(shard) * group->rank(), type), shard, type}
+                                          : Side{const_cast<void*>(in), size_t(in_n), in_type};
     return serve(*group, movement("allgather", comm, -1, total, type), input, {out, total, type}, library);
 }
 
 template <typename Count, typename Library>
-int alltoall(const void* in, Count in_count, MPI_Datatype in_type, void* out, Count count, MPI_Datatype type,
-             MPI_Comm comm, Library library) {
-    Group* group = group_of(comm);
-    if (group == nullptr || count < 0 || !is_usable(type)) return library();
-    const size_t total = size_t(count) * group->ranks();
+int alltoall(Library library, const void* in, Count in_n, MPI_Datatype in_type, void* out, Count n, MPI_Datatype type,
+             MPI_Comm comm) {
+    Group* group = group_for(comm, n, type);
+    if (group == nullptr) return library();
+    const size_t total = size_t(n) * group->ranks();
     const Side output{out, total, type};
-    const Side input = in == MPI_IN_PLACE
-                           ? output
-                           : Side{const_cast<void*>(in), size_t(in_count) * group->ranks(), in_type};
+    const Side input =
+        in == MPI_IN_PLACE ? output : Side{const_cast<void*>(in), size_t(in_n) * group->ranks(), in_type};
     return serve(*group, movement("alltoall", comm, -1, total, type), input, output, library);
 }
 
 // Every rank knows the counts of all. Equal shards that lie side by side are those of `allgather`.
 template <typename Count, typename Place, typename Library>
-int gather_shards(const void* in, Count in_count, MPI_Datatype in_type, void* out, const Count* counts,
-                  const Place* places, MPI_Datatype type, MPI_Comm comm, Library library) {
+int allgatherv(Library library, const void* in, Count in_n, MPI_Datatype in_type, void* out, const Count* n,
+               const Place* at, MPI_Datatype type, MPI_Comm comm) {
     Group* group = group_of(comm);
     if (group != nullptr && group->is_inter())
-        return counted("allgather", comm, -1, received(counts, comm), type, GROUP, library);
-    if (group == nullptr || !are_counts(counts, group->ranks()) || !is_usable(type) ||
-        (in != MPI_IN_PLACE && in_count < 0))
-        return library();
-    if (are_even(counts, places, group->ranks()))
-        return allgather(in, in_count, in_type, after(out, size_t(places[0]), type), counts[0], type, comm, library);
-    return allgatherv(in, in_count, in_type, out, counts, places, type, comm, *group, library);
+        return counted(library, GROUP, "allgather", comm, -1, received(n, comm), type);
+    const bool has_input = in == MPI_IN_PLACE || in_n >= 0;
+    if (group == nullptr || !are_counts(n, group->ranks()) || type == MPI_DATATYPE_NULL || !has_input) return library();
+    bool is_even = true;
+    for (int rank = 1; rank < group->ranks(); rank++)
+        is_even = is_even && n[rank] == n[0] && at[rank] == at[0] + Place(rank) * Place(n[0]);
+    if (is_even) return allgather(library, in, in_n, in_type, after(out, MPI_Aint(at[0]), type), n[0], type, comm);
+    const std::vector<Side> shards = shards_of(out, n, at, type, group->ranks());
+    const Side input = in == MPI_IN_PLACE ? shards[group->rank()] : Side{const_cast<void*>(in), size_t(in_n), in_type};
+    return serve_padded(*group, movement("allgather", comm, -1, 0, type), sizes_of(n, type, group->ranks()), {input},
+                        shards, library);
 }
 
-// No rank knows what others send: they tell one another first, where a program might serve the call.
+// Has all ranks tell one another what they send, which is counted; returns what an MPI function returns.
+int exchange_sizes(MPI_Comm comm, const std::vector<Side>& sent, Sizes& sizes) {
+    const double start = seconds_now();
+    Sizes own;
+    for (const Side& shard : sent) own.add(shard.count * size_of(shard.type));
+    const int64_t mine[2] = {int64_t(own.largest), int64_t(own.total)};
+    std::vector<int64_t> all(2 * sent.size());
+    const int status = PMPI_Allgather(mine, 2, MPI_INT64_T, all.data(), 2, MPI_INT64_T, comm);
+    if (status != MPI_SUCCESS) return status;
+    sizes = {0, 0, sent.size() * sent.size()};
+    for (size_t rank = 0; rank < sent.size(); rank++) {
+        sizes.largest = std::max(sizes.largest, size_t(all[2 * rank]));
+        sizes.total += size_t(all[2 * rank + 1]);
+    }
+    job()->counts.exchange(int64_t(all.size() * sizeof all[0]), seconds_now() - start);
+    return MPI_SUCCESS;
+}
+
+// No rank knows what others send: they tell one another first, if a program might serve the call.
 template <typename Count, typename Place, typename Library>
-int exchange_shards(const void* in, const Count* in_counts, const Place* in_places, MPI_Datatype in_type, void* out,
-                    const Count* counts, const Place* places, MPI_Datatype type, MPI_Comm comm, Library library) {
+int alltoallv(Library library, const void* in, const Count* in_n, const Place* in_at, MPI_Datatype in_type, void* out,
+              const Count* n, const Place* at, MPI_Datatype type, MPI_Comm comm) {
     Group* group = group_of(comm);
     if (group != nullptr && group->is_inter())
-        return counted("alltoall", comm, -1, received(counts, comm), type, GROUP, library);
-    const bool is_right = group != nullptr && are_counts(counts, group->ranks()) && is_usable(type) &&
-                          (in == MPI_IN_PLACE || (are_counts(in_counts, group->ranks()) && is_usable(in_type)));
-    if (!is_right) return library();
-    if (group->has("alltoall"))
-        return alltoallv(in, in_counts, in_places, in_type, out, counts, places, type, comm, *group, library);
-    const auto received = size_t(std::accumulate(counts, counts + group->ranks(), Count(0)));
-    const Call call = movement("alltoall", comm, -1, received, type);
-    const char* reason = job()->has_table() ? group->decide(call).reason : NO_TABLE;
-    return may_fall_back(call, reason) ? library() : refuse(call, reason);
+        return counted(library, GROUP, "alltoall", comm, -1, received(n, comm), type);
+    const bool in_place = in == MPI_IN_PLACE;
+    if (group == nullptr || !are_counts(n, group->ranks()) || type == MPI_DATATYPE_NULL ||
+        (!in_place && (!are_counts(in_n, group->ranks()) || in_type == MPI_DATATYPE_NULL)))
+        return library();
+    if (!group->has("alltoall")) {
+        const Call call = movement("alltoall", comm, -1, received(n, comm), type);
+        const char* reason = job()->has_table() ? group->decide(call).reason : NO_TABLE;
+        return may_fall_back(call, reason) ? library() : refuse(call, reason);
+    }
+    const std::vector<Side> come = shards_of(out, n, at, type, group->ranks());
+    const std::vector<Side> sent =
+        in_place ? come : shards_of(const_cast<void*>(in), in_n, in_at, in_type, group->ranks());
+    Sizes sizes;
+    if (const int status = exchange_sizes(comm, sent, sizes); status != MPI_SUCCESS) return status;
+    return serve_padded(*group, movement("alltoall", comm, -1, 0, in_place ? type : in_type), sizes, sent, come, library);
+}
+
+template <typename Count, typename Bytes, typename Library>
+int alltoallw(Library library, const void*, const Count*, const Bytes*, const MPI_Datatype*, void*, const Count* n,
+              const Bytes*, const MPI_Datatype* types, MPI_Comm comm) {
+    return counted(library, SHAPE, "alltoall", comm, -1, bytes_of(n, types, comm), MPI_BYTE);
 }
 
 }  // namespace
+
+#define BLOCKING(form, lower, Name, UPPER, pointers, parameters, arguments, count)                                     \
+    int MPI_##Name##form parameters { return lower([&] { return PMPI_##Name##form arguments; }, LIST arguments); }
+
+#define NONBLOCKING(form, lower, Name, UPPER, pointers, parameters, arguments, count)                                  \
+    int MPI_I##lower##form(LIST parameters, MPI_Request* request) {                                                    \
+        return counted([&] { return PMPI_I##lower##form(LIST arguments, request); }, PENDING, LIST count);             \
+    }
+
+#define PERSISTENT(form, lower, Name, UPPER, pointers, parameters, arguments, count)                                   \
+    int MPI_##Name##_init##form(LIST parameters, MPI_Info info, MPI_Request* request) {                                \
+        return counted([&] { return PMPI_##Name##_init##form(LIST arguments, info, request); }, PENDING, LIST count);  \
+    }
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -168,59 +345,15 @@ int MPI_Finalize(void) {
     return PMPI_Finalize();
 }
 
-// Defines MPI_NAME`form` for a type of counts.
-#define COLLECTIVES(Count, form)                                                                                       \
-    int MPI_Allreduce##form(const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {         \
-        return allreduce(in, out, n, type, op, comm,                                                                   \
-                         [&] { return PMPI_Allreduce##form(in, out, n, type, op, comm); });                            \
-    }                                                                                                                  \
-    int MPI_Reduce##form(const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {  \
-        return reduce(in, out, n, type, op, root, comm,                                                                \
-                      [&] { return PMPI_Reduce##form(in, out, n, type, op, root, comm); });                            \
-    }                                                                                                                  \
-    int MPI_Reduce_scatter_block##form(const void* in, void* out, Count n, MPI_Datatype type, MPI_Op op,               \
-                                       MPI_Comm comm) {                                                                \
-        return reduce_scatter_block(in, out, n, type, op, comm,                                                        \
-                                    [&] { return PMPI_Reduce_scatter_block##form(in, out, n, type, op, comm); });      \
-    }                                                                                                                  \
-    int MPI_Reduce_scatter##form(const void* in, void* out, const Count* n, MPI_Datatype type, MPI_Op op,              \
-                                 MPI_Comm comm) {                                                                      \
-        return reduce_scatter_counts(in, out, n, type, op, comm,                                                       \
-                                     [&] { return PMPI_Reduce_scatter##form(in, out, n, type, op, comm); });           \
-    }                                                                                                                  \
-    int MPI_Bcast##form(void* at, Count n, MPI_Datatype type, int root, MPI_Comm comm) {                               \
-        return broadcast(at, n, type, root, comm, [&] { return PMPI_Bcast##form(at, n, type, root, comm); });          \
-    }                                                                                                                  \
-    int MPI_Allgather##form(const void* in, Count in_n, MPI_Datatype in_type, void* out, Count n, MPI_Datatype type,   \
-                            MPI_Comm comm) {                                                                           \
-        return allgather(in, in_n, in_type, out, n, type, comm,                                                        \
-                         [&] { return PMPI_Allgather##form(in, in_n, in_type, out, n, type, comm); });                 \
-    }                                                                                                                  \
-    int MPI_Alltoall##form(const void* in, Count in_n, MPI_Datatype in_type, void* out, Count n, MPI_Datatype type,    \
-                           MPI_Comm comm) {                                                                            \
-        return alltoall(in, in_n, in_type, out, n, type, comm,                                                         \
-                        [&] { return PMPI_Alltoall##form(in, in_n, in_type, out, n, type, comm); });                   \
-    }
-
-// Defines those with a count for each rank.
-#define UNEVEN(Count, Place, form)                                                                                     \
-    int MPI_Allgatherv##form(const void* in, Count in_n, MPI_Datatype in_type, void* out, const Count* n,              \
-                             const Place* at, MPI_Datatype type, MPI_Comm comm) {                                      \
-        return gather_shards(in, in_n, in_type, out, n, at, type, comm,                                                \
-                             [&] { return PMPI_Allgatherv##form(in, in_n, in_type, out, n, at, type, comm); });        \
-    }                                                                                                                  \
-    int MPI_Alltoallv##form(const void* in, const Count* in_n, const Place* in_at, MPI_Datatype in_type, void* out,    \
-                            const Count* n, const Place* at, MPI_Datatype type, MPI_Comm comm) {                       \
-        return exchange_shards(in, in_n, in_at, in_type, out, n, at, type, comm, [&] {                                 \
-            return PMPI_Alltoallv##form(in, in_n, in_at, in_type, out, n, at, type, comm);                             \
-        });                                                                                                            \
-    }
-
-COLLECTIVES(int, )
-UNEVEN(int, int, )
+COLLECTIVES(BLOCKING, int, int, int, )
+COLLECTIVES(NONBLOCKING, int, int, int, )
+#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+COLLECTIVES(PERSISTENT, int, int, int, )
+#endif
 #if MPI_VERSION >= 4
-COLLECTIVES(MPI_Count, _c)
-UNEVEN(MPI_Count, MPI_Aint, _c)
+COLLECTIVES(BLOCKING, MPI_Count, MPI_Aint, MPI_Aint, _c)
+COLLECTIVES(NONBLOCKING, MPI_Count, MPI_Aint, MPI_Aint, _c)
+COLLECTIVES(PERSISTENT, MPI_Count, MPI_Aint, MPI_Aint, _c)
 
 int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session* session) {
     require_own_mpi();

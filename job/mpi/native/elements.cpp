@@ -1,11 +1,11 @@
-#include "elements.hpp"
-
+// What MPI's types of elements and operations are called in tables and in the engine, and copies of such elements.
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <initializer_list>
-#include <vector>
+#include <stdexcept>
 
-#include "chorale_engine.h"
+#include "job.hpp"
 
 namespace chorale::job {
 
@@ -85,6 +85,21 @@ const char* derived_signature(MPI_Datatype type) {
     return name;
 }
 
+// Calls move(address, count, offset in bytes, bytes) for parts of which MPI_Pack, which counts bytes by int, takes each.
+template <typename Move>
+void in_batches(const Side& side, Move move) {
+    MPI_Aint lower = 0, extent = 0;
+    PMPI_Type_get_extent(side.type, &lower, &extent);
+    const size_t element_bytes = size_of(side.type);
+    if (element_bytes > INT_MAX) throw std::runtime_error("one element of a derived type has more than 2 GiB");
+    const size_t most = INT_MAX / element_bytes;
+    for (size_t from = 0; from < side.count; from += most) {
+        const size_t count = std::min(most, side.count - from);
+        move(static_cast<char*>(side.at) + MPI_Aint(from) * extent, int(count), from * element_bytes,
+             int(count * element_bytes));
+    }
+}
+
 }  // namespace
 
 Element element_of(MPI_Datatype type) {
@@ -132,6 +147,32 @@ size_t size_of(MPI_Datatype type) {
     MPI_Count size = 0;
     PMPI_Type_size_x(type, &size);
     return size > 0 ? size_t(size) : 0;
+}
+
+void pack(const Side& side, char* to, MPI_Comm comm) {
+    const size_t size_bytes = side.count * size_of(side.type);
+    if (size_bytes == 0) return;
+    if (is_dense(side.type)) {
+        std::memcpy(to, side.at, size_bytes);
+        return;
+    }
+    in_batches(side, [&](char* at, int count, size_t offset, int size) {
+        int position = 0;
+        PMPI_Pack(at, count, side.type, to + offset, size, &position, comm);
+    });
+}
+
+void unpack(const char* from, const Side& side, MPI_Comm comm) {
+    const size_t size_bytes = side.count * size_of(side.type);
+    if (size_bytes == 0) return;
+    if (is_dense(side.type)) {
+        std::memcpy(side.at, from, size_bytes);
+        return;
+    }
+    in_batches(side, [&](char* at, int count, size_t offset, int size) {
+        int position = 0;
+        PMPI_Unpack(from + offset, size, &position, at, count, side.type, comm);
+    });
 }
 
 }  // namespace chorale::job

@@ -4,7 +4,11 @@
 
 #if defined(OPEN_MPI)
 
+#include <type_traits>
+#include <utility>
 #include <vector>
+
+#include "entries.hpp"
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -14,143 +18,127 @@ extern int mpi_fortran_in_place __attribute__((weak)), mpi_fortran_in_place_ __a
     mpi_fortran_in_place__ __attribute__((weak)), MPI_FORTRAN_IN_PLACE __attribute__((weak));
 extern int mpi_fortran_bottom __attribute__((weak)), mpi_fortran_bottom_ __attribute__((weak)),
     mpi_fortran_bottom__ __attribute__((weak)), MPI_FORTRAN_BOTTOM __attribute__((weak));
+}
+#pragma GCC visibility pop
 
-static void* place(void* at) {
+namespace {
+
+void* place(void* at) {
     if (at == nullptr) return at;
-    if (at == &mpi_fortran_in_place || at == &mpi_fortran_in_place_ || at == &mpi_fortran_in_place__ ||
-        at == &MPI_FORTRAN_IN_PLACE)
-        return MPI_IN_PLACE;
-    if (at == &mpi_fortran_bottom || at == &mpi_fortran_bottom_ || at == &mpi_fortran_bottom__ ||
-        at == &MPI_FORTRAN_BOTTOM)
-        return MPI_BOTTOM;
+    for (const int* mark : {&mpi_fortran_in_place, &mpi_fortran_in_place_, &mpi_fortran_in_place__, &MPI_FORTRAN_IN_PLACE})
+        if (at == mark) return MPI_IN_PLACE;
+    for (const int* mark : {&mpi_fortran_bottom, &mpi_fortran_bottom_, &mpi_fortran_bottom__, &MPI_FORTRAN_BOTTOM})
+        if (at == mark) return MPI_BOTTOM;
     return at;
 }
 
-static MPI_Datatype type_of(const MPI_Fint* type) { return MPI_Type_f2c(*type); }
-static MPI_Op op_of(const MPI_Fint* op) { return MPI_Op_f2c(*op); }
-static MPI_Comm comm_of(const MPI_Fint* comm) { return MPI_Comm_f2c(*comm); }
+// The argument of type `C` of a function in C, from the pointer that Fortran passes. `counts`: how many types an array of
+// types has; 0 if it is not looked at.
+template <typename C>
+struct Argument {
+    C value;
+    Argument(void* at, int) {
+        MPI_Fint* const number = static_cast<MPI_Fint*>(at);
+        if constexpr (std::is_same_v<C, void*> || std::is_same_v<C, const void*>) value = place(at);
+        else if constexpr (std::is_same_v<C, MPI_Datatype>) value = MPI_Type_f2c(*number);
+        else if constexpr (std::is_same_v<C, MPI_Op>) value = MPI_Op_f2c(*number);
+        else if constexpr (std::is_same_v<C, MPI_Comm>) value = MPI_Comm_f2c(*number);
+        else if constexpr (std::is_pointer_v<C>) value = number;
+        else value = *number;
+    }
+    operator C() const { return value; }
+};
 
 // A request of a call: its number stands at the caller's place once the call is over.
-struct Request {
+template <>
+struct Argument<MPI_Request*> {
     MPI_Fint* number;
     MPI_Request request = MPI_REQUEST_NULL;
-    explicit Request(MPI_Fint* at) : number(at) {}
-    ~Request() { *number = PMPI_Request_c2f(request); }
+    Argument(void* at, int) : number(static_cast<MPI_Fint*>(at)) {}
+    ~Argument() { *number = PMPI_Request_c2f(request); }
     operator MPI_Request*() { return &request; }
 };
 
-// The types of all ranks; none where `in` is MPI_IN_PLACE.
-struct Types : std::vector<MPI_Datatype> {
-    Types(void* in, const MPI_Fint* numbers, const MPI_Fint* comm) {
-        int ranks = 0;
-        if (place(in) == MPI_IN_PLACE || PMPI_Comm_size(comm_of(comm), &ranks) != MPI_SUCCESS) return;
-        for (int rank = 0; rank < ranks; rank++) push_back(type_of(numbers + rank));
+template <>
+struct Argument<const MPI_Datatype*> {
+    std::vector<MPI_Datatype> types;
+    Argument(void* at, int count) {
+        for (int i = 0; i < count; i++) types.push_back(MPI_Type_f2c(static_cast<MPI_Fint*>(at)[i]));
     }
+    operator const MPI_Datatype*() const { return types.data(); }
 };
 
+// Calls `function` with the values that Fortran passes by address.
+template <typename... C, size_t... I>
+int called(int (*function)(C...), void* const* at, std::index_sequence<I...>) {
+    int ranks = 0;
+    if constexpr ((std::is_same_v<C, const MPI_Datatype*> || ...))
+        (void(std::is_same_v<C, MPI_Comm> && PMPI_Comm_size(MPI_Comm_f2c(*static_cast<MPI_Fint*>(at[I])), &ranks)), ...);
+    const bool is_in_place = place(at[0]) == MPI_IN_PLACE;  // then the types of what is sent, before the output, are not read
+    return function(Argument<C>(at[I], is_in_place && I < 4 ? 0 : ranks)...);
+}
+
+template <typename... C, typename... Pointers>
+int called(int (*function)(C...), Pointers... pointers) {
+    static_assert(sizeof...(C) == sizeof...(Pointers));
+    void* const at[] = {pointers...};
+    return called(function, at, std::index_sequence_for<C...>());
+}
+
+}  // namespace
+
+#define POINTERS_0
+#define POINTERS_2 void *a, void *b,
+#define POINTERS_5 POINTERS_2 void *c, void *d, void *e,
+#define POINTERS_6 POINTERS_5 void *f,
+#define POINTERS_7 POINTERS_6 void *g,
+#define POINTERS_8 POINTERS_7 void *h,
+#define POINTERS_9 POINTERS_8 void *i,
+#define NAMES_5 a, b, c, d, e
+#define NAMES_6 NAMES_5, f
+#define NAMES_7 NAMES_6, g
+#define NAMES_8 NAMES_7, h
+#define NAMES_9 NAMES_8, i
+
 // Defines a subroutine under all its names; ompi_..._f is what mpi_f08 calls. `ierr` may be left out there.
-#define FORTRAN(lower, UPPER, parameters, arguments, call)                                                             \
-    void ompi_##lower##_f parameters {                                                                                 \
+#define SUBROUTINE(lower, UPPER, pointers, call)                                                                       \
+    void ompi_##lower##_f(LIST pointers MPI_Fint * ierr) {                                                             \
         const int status = call;                                                                                       \
         if (ierr != nullptr) *ierr = status;                                                                           \
     }                                                                                                                  \
-    void mpi_##lower parameters { ompi_##lower##_f arguments; }                                                        \
-    void mpi_##lower##_ parameters { ompi_##lower##_f arguments; }                                                     \
-    void mpi_##lower##__ parameters { ompi_##lower##_f arguments; }                                                    \
-    void MPI_##UPPER parameters { ompi_##lower##_f arguments; }
+    void mpi_##lower(LIST pointers MPI_Fint*) __attribute__((alias("ompi_" #lower "_f")));                             \
+    void mpi_##lower##_(LIST pointers MPI_Fint*) __attribute__((alias("ompi_" #lower "_f")));                          \
+    void mpi_##lower##__(LIST pointers MPI_Fint*) __attribute__((alias("ompi_" #lower "_f")));                         \
+    void MPI_##UPPER(LIST pointers MPI_Fint*) __attribute__((alias("ompi_" #lower "_f")));
 
-using F = MPI_Fint;
+#define FORTRAN(form, lower, Name, UPPER, count, ...)                                                                  \
+    SUBROUTINE(lower, UPPER, (POINTERS_##count), called(MPI_##Name, NAMES_##count))                                    \
+    SUBROUTINE(i##lower, I##UPPER, (POINTERS_##count void* request, ), called(MPI_I##lower, NAMES_##count, request))
 
-FORTRAN(init, INIT, (F * ierr), (ierr), MPI_Init(nullptr, nullptr))
-FORTRAN(init_thread, INIT_THREAD, (F * required, F* provided, F* ierr), (required, provided, ierr),
-        MPI_Init_thread(nullptr, nullptr, *required, provided))
-FORTRAN(finalize, FINALIZE, (F * ierr), (ierr), MPI_Finalize())
-FORTRAN(allreduce, ALLREDUCE, (void* in, void* out, F* n, F* type, F* op, F* comm, F* ierr),
-        (in, out, n, type, op, comm, ierr),
-        MPI_Allreduce(place(in), place(out), *n, type_of(type), op_of(op), comm_of(comm)))
-FORTRAN(reduce, REDUCE, (void* in, void* out, F* n, F* type, F* op, F* root, F* comm, F* ierr),
-        (in, out, n, type, op, root, comm, ierr),
-        MPI_Reduce(place(in), place(out), *n, type_of(type), op_of(op), *root, comm_of(comm)))
-FORTRAN(reduce_scatter_block, REDUCE_SCATTER_BLOCK, (void* in, void* out, F* n, F* type, F* op, F* comm, F* ierr),
-        (in, out, n, type, op, comm, ierr),
-        MPI_Reduce_scatter_block(place(in), place(out), *n, type_of(type), op_of(op), comm_of(comm)))
-FORTRAN(reduce_scatter, REDUCE_SCATTER, (void* in, void* out, F* n, F* type, F* op, F* comm, F* ierr),
-        (in, out, n, type, op, comm, ierr),
-        MPI_Reduce_scatter(place(in), place(out), n, type_of(type), op_of(op), comm_of(comm)))
-FORTRAN(bcast, BCAST, (void* at, F* n, F* type, F* root, F* comm, F* ierr), (at, n, type, root, comm, ierr),
-        MPI_Bcast(place(at), *n, type_of(type), *root, comm_of(comm)))
-FORTRAN(allgather, ALLGATHER, (void* in, F* in_n, F* in_type, void* out, F* n, F* type, F* comm, F* ierr),
-        (in, in_n, in_type, out, n, type, comm, ierr),
-        MPI_Allgather(place(in), *in_n, type_of(in_type), place(out), *n, type_of(type), comm_of(comm)))
-FORTRAN(alltoall, ALLTOALL, (void* in, F* in_n, F* in_type, void* out, F* n, F* type, F* comm, F* ierr),
-        (in, in_n, in_type, out, n, type, comm, ierr),
-        MPI_Alltoall(place(in), *in_n, type_of(in_type), place(out), *n, type_of(type), comm_of(comm)))
-FORTRAN(allgatherv, ALLGATHERV,
-        (void* in, F* in_n, F* in_type, void* out, F* n, F* at, F* type, F* comm, F* ierr),
-        (in, in_n, in_type, out, n, at, type, comm, ierr),
-        MPI_Allgatherv(place(in), *in_n, type_of(in_type), place(out), n, at, type_of(type), comm_of(comm)))
-FORTRAN(alltoallv, ALLTOALLV,
-        (void* in, F* in_n, F* in_at, F* in_type, void* out, F* n, F* at, F* type, F* comm, F* ierr),
-        (in, in_n, in_at, in_type, out, n, at, type, comm, ierr),
-        MPI_Alltoallv(place(in), in_n, in_at, type_of(in_type), place(out), n, at, type_of(type), comm_of(comm)))
-FORTRAN(alltoallw, ALLTOALLW,
-        (void* in, F* in_n, F* in_at, F* in_types, void* out, F* n, F* at, F* types, F* comm, F* ierr),
-        (in, in_n, in_at, in_types, out, n, at, types, comm, ierr),
-        MPI_Alltoallw(place(in), in_n, in_at, Types(in, in_types, comm).data(), place(out), n, at,
-                      Types(nullptr, types, comm).data(), comm_of(comm)))
-FORTRAN(iallreduce, IALLREDUCE, (void* in, void* out, F* n, F* type, F* op, F* comm, F* request, F* ierr),
-        (in, out, n, type, op, comm, request, ierr),
-        MPI_Iallreduce(place(in), place(out), *n, type_of(type), op_of(op), comm_of(comm), Request(request)))
-FORTRAN(ireduce, IREDUCE, (void* in, void* out, F* n, F* type, F* op, F* root, F* comm, F* request, F* ierr),
-        (in, out, n, type, op, root, comm, request, ierr),
-        MPI_Ireduce(place(in), place(out), *n, type_of(type), op_of(op), *root, comm_of(comm), Request(request)))
-FORTRAN(ibcast, IBCAST, (void* at, F* n, F* type, F* root, F* comm, F* request, F* ierr),
-        (at, n, type, root, comm, request, ierr),
-        MPI_Ibcast(place(at), *n, type_of(type), *root, comm_of(comm), Request(request)))
-FORTRAN(ireduce_scatter_block, IREDUCE_SCATTER_BLOCK,
-        (void* in, void* out, F* n, F* type, F* op, F* comm, F* request, F* ierr),
-        (in, out, n, type, op, comm, request, ierr),
-        MPI_Ireduce_scatter_block(place(in), place(out), *n, type_of(type), op_of(op), comm_of(comm),
-                                  Request(request)))
-FORTRAN(ireduce_scatter, IREDUCE_SCATTER, (void* in, void* out, F* n, F* type, F* op, F* comm, F* request, F* ierr),
-        (in, out, n, type, op, comm, request, ierr),
-        MPI_Ireduce_scatter(place(in), place(out), n, type_of(type), op_of(op), comm_of(comm), Request(request)))
-FORTRAN(iallgather, IALLGATHER,
-        (void* in, F* in_n, F* in_type, void* out, F* n, F* type, F* comm, F* request, F* ierr),
-        (in, in_n, in_type, out, n, type, comm, request, ierr),
-        MPI_Iallgather(place(in), *in_n, type_of(in_type), place(out), *n, type_of(type), comm_of(comm),
-                       Request(request)))
-FORTRAN(iallgatherv, IALLGATHERV,
-        (void* in, F* in_n, F* in_type, void* out, F* n, F* at, F* type, F* comm, F* request, F* ierr),
-        (in, in_n, in_type, out, n, at, type, comm, request, ierr),
-        MPI_Iallgatherv(place(in), *in_n, type_of(in_type), place(out), n, at, type_of(type), comm_of(comm),
-                        Request(request)))
-FORTRAN(ialltoall, IALLTOALL, (void* in, F* in_n, F* in_type, void* out, F* n, F* type, F* comm, F* request, F* ierr),
-        (in, in_n, in_type, out, n, type, comm, request, ierr),
-        MPI_Ialltoall(place(in), *in_n, type_of(in_type), place(out), *n, type_of(type), comm_of(comm),
-                      Request(request)))
-FORTRAN(ialltoallv, IALLTOALLV,
-        (void* in, F* in_n, F* in_at, F* in_type, void* out, F* n, F* at, F* type, F* comm, F* request, F* ierr),
-        (in, in_n, in_at, in_type, out, n, at, type, comm, request, ierr),
-        MPI_Ialltoallv(place(in), in_n, in_at, type_of(in_type), place(out), n, at, type_of(type), comm_of(comm),
-                       Request(request)))
+#pragma GCC visibility push(default)
+extern "C" {
+SUBROUTINE(init, INIT, (), MPI_Init(nullptr, nullptr))
+SUBROUTINE(init_thread, INIT_THREAD, (POINTERS_2),
+           MPI_Init_thread(nullptr, nullptr, *static_cast<int*>(a), static_cast<int*>(b)))
+SUBROUTINE(finalize, FINALIZE, (), MPI_Finalize())
+COLLECTIVES(FORTRAN, int, int, int, )
 }
 #pragma GCC visibility pop
 
 #else
 
-// An argument that may be left out.
-static void give(MPI_Fint* ierr, int status) {
+// Fortran's integers are ints here; the standard ABI has no name for them. `ierr` may be left out.
+static void give(int* ierr, int status) {
     if (ierr != nullptr) *ierr = status;
 }
 
 #pragma GCC visibility push(default)
 extern "C" {
-void mpi_init_f08_(MPI_Fint* ierr) { give(ierr, MPI_Init(nullptr, nullptr)); }
-void mpi_init_thread_f08_(const MPI_Fint* required, MPI_Fint* provided, MPI_Fint* ierr) {
+void mpi_init_f08_(int* ierr) { give(ierr, MPI_Init(nullptr, nullptr)); }
+void mpi_init_thread_f08_(const int* required, int* provided, int* ierr) {
     give(ierr, MPI_Init_thread(nullptr, nullptr, *required, provided));
 }
-void mpi_finalize_f08_(MPI_Fint* ierr) { give(ierr, MPI_Finalize()); }
+void mpi_finalize_f08_(int* ierr) { give(ierr, MPI_Finalize()); }
 }
 #pragma GCC visibility pop
 

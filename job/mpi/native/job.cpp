@@ -1,19 +1,23 @@
 #include "job.hpp"
 
 #include <link.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <stdexcept>
 #include <thread>
 
-#include "checking.hpp"
-#include "meeting.hpp"
 #include "nodes.hpp"
+
+extern char** environ;
 
 namespace chorale::job {
 
@@ -99,6 +103,52 @@ void require_one_table(const std::vector<std::string>& digests) {
                              "; give all of them the same file in CHORALE_TABLE");
 }
 
+constexpr const char* START =
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from chorale.job.mpi.checking import main; sys.exit(main())";
+
+// The environment without what would make the child a rank of the job.
+std::vector<char*> plain_environment() {
+    std::vector<char*> kept;
+    for (char** each = environ; *each != nullptr; each++) {
+        const std::string_view entry = *each;
+        if (entry.substr(0, 11) != "LD_PRELOAD=" && entry.substr(0, 3) != "PMI") kept.push_back(*each);
+    }
+    kept.push_back(nullptr);
+    return kept;
+}
+
+// What is wrong with the table in the file `path`, whose digest is `digest`, by job/mpi/checking.py; empty if nothing is.
+std::string table_verdict(const std::string& path, const std::string& digest, double limit_s) {
+    std::FILE* const said = std::tmpfile();
+    if (said == nullptr) return "the tuning table cannot be checked: no temporary file";
+    std::vector<const char*> words = {CHORALE_PYTHON, "-P", "-c", START, CHORALE_PACKAGES, path.c_str(), digest.c_str(), nullptr};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fileno(said), STDOUT_FILENO);
+    pid_t child = 0;
+    const int refused = posix_spawn(&child, CHORALE_PYTHON, &actions, nullptr, const_cast<char**>(words.data()),
+                                    plain_environment().data());
+    posix_spawn_file_actions_destroy(&actions);
+    const double deadline_s = seconds_now() + limit_s;
+    int status = 0;
+    pid_t ended = 0;
+    while (!refused && (ended = waitpid(child, &status, WNOHANG)) == 0 && seconds_now() < deadline_s)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (!refused && ended == 0) {
+        kill(child, SIGKILL);
+        waitpid(child, &status, 0);
+    }
+    const int code = ended == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    char text[200] = {};
+    std::rewind(said);
+    const size_t length = std::fread(text, 1, sizeof text - 1, said);
+    std::fclose(said);
+    if (code == 0) return "";
+    if (length > 0) return std::string(text, length);
+    const std::string why = refused ? std::strerror(refused) : "it ended with " + std::to_string(code);
+    return std::string("the tuning table cannot be checked by ") + CHORALE_PYTHON + ": " + why;
+}
+
 // Rank 0 has Python look at the table, of which all ranks have the same bytes: signature, and each program by its text.
 void require_right_table(const Job& job) {
     const std::string verdict = job.rank == 0 ? table_verdict(job.settings.table, job.table.digest, CHECK_S) : "";
@@ -122,34 +172,13 @@ int delete_group(MPI_Comm, int, void* group, void*) {
     return MPI_SUCCESS;
 }
 
-std::vector<int> members_of(MPI_Comm comm) {
-    int is_inter = 0, ranks = 0;
-    PMPI_Comm_test_inter(comm, &is_inter);
-    PMPI_Comm_size(comm, &ranks);
-    std::vector<int> positions(ranks), members(ranks);
-    for (int i = 0; i < ranks; i++) positions[i] = i;
-    if (is_inter) return std::vector<int>(ranks, -1);  // no table has entries for that
-    MPI_Group group, world;
-    PMPI_Comm_group(comm, &group);
-    PMPI_Comm_group(MPI_COMM_WORLD, &world);
-    PMPI_Group_translate_ranks(group, ranks, positions.data(), world, members.data());
-    PMPI_Group_free(&group);
-    PMPI_Group_free(&world);
-    return members;
-}
-
-std::string json_of(const std::vector<int>& members, int ranks) {
-    bool is_everyone = int(members.size()) == ranks;
-    std::string text;
-    for (size_t i = 0; i < members.size(); i++) {
-        is_everyone = is_everyone && members[i] == int(i);
-        text += (i ? ", " : "") + std::to_string(members[i]);
-    }
-    return is_everyone ? "null" : "[" + text + "]";
-}
-
+// Writes `text` to the file `name`, or to stderr if that is "-".
 void write_record(const char* variable, const std::string& name, const std::string& text) {
-    if (!name.empty() && !write_to(name, text)) say(std::string(variable) + " cannot be written: " + name);
+    if (name.empty()) return;
+    std::FILE* const file = name == "-" ? stderr : std::fopen(name.c_str(), "w");
+    const bool is_written = file != nullptr && std::fputs(text.c_str(), file) >= 0 && std::fflush(file) == 0;
+    if (file != nullptr && file != stderr) std::fclose(file);
+    if (!is_written) say(std::string(variable) + " cannot be written: " + name);
 }
 
 }  // namespace
@@ -255,41 +284,6 @@ bool may_fall_back(const Call& call, const char* reason) {
     if (current->settings.strict && reason != LIBRARY) return false;
     current->counts.fallback(reason, call.collective, int64_t(call.size_bytes));
     return true;
-}
-
-Group::Group(MPI_Comm comm) : members_(members_of(comm)), json_(json_of(members_, current->ranks)) {
-    PMPI_Comm_rank(comm, &rank_);
-    if (current->has_table() && current->nodes.empty()) entries_ = GroupEntries(current->table, members_);
-}
-
-Group::Group(MPI_Comm comm, std::vector<int> table_ranks) : members_(std::move(table_ranks)) {
-    PMPI_Comm_rank(comm, &rank_);
-    entries_ = GroupEntries(current->table, members_);
-}
-
-Group::~Group() { chorale_engine_free(engine_); }
-
-bool Group::has(std::string_view collective) const {
-    if (!current->has_table() || !current->other_ranks.empty()) return false;
-    const auto& entries = current->table.entries;  // of which nodes have those for their group, which is made later
-    return current->nodes.empty() ? entries_.has(collective)
-                                  : std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
-                                        return entry.collective == collective;
-                                    });
-}
-
-Decision Group::decide(const Call& call) {
-    if (!current->has_table()) return {nullptr, NO_TABLE};
-    if (call.unfit != nullptr) return {nullptr, call.unfit};
-    if (!current->other_ranks.empty()) return {nullptr, current->other_ranks.c_str()};
-    if (current->nodes.empty() || is_inter())
-        return entries_.find(call.collective, call.root, call.dtype, int64_t(call.size_bytes));
-    if (!nodes_) {
-        std::vector<int> numbers;
-        for (const int member : members_) numbers.push_back(current->nodes[member]);
-        nodes_ = std::make_unique<Nodes>(call.comm, numbers);
-    }
-    return nodes_->decide(call);
 }
 
 }  // namespace chorale::job

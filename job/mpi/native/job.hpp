@@ -1,4 +1,5 @@
-// One process of an MPI job: its table, what it counts, and the groups of ranks that call collectives.
+// One process of an MPI job: its table, what it counts, its types of elements, and the groups of ranks that call
+// collectives.
 #pragma once
 
 #include <mpi.h>
@@ -13,6 +14,28 @@
 #include "table.hpp"
 
 namespace chorale::job {
+
+// name: in tables, null for a type that programs do not have; type: the engine's; only_sums: of
+// complex numbers; only_wraps: unsigned ones, of which there are sums and products
+struct Element {
+    const char* name;
+    int type;
+    bool only_sums = false, only_wraps = false;
+};
+
+Element element_of(MPI_Datatype type);
+
+// The engine's operation, -1 for one that programs do not have.
+int operation_of(MPI_Op operation, const Element& element);
+
+// The name of the elements that `type` consists of, which depends on its signature only, so that ranks with different
+// layouts agree; "mixed" for more than one, "other" for what tables have no name for. Null for a type of no bytes.
+const char* signature_of(MPI_Datatype type);
+
+// Whether its elements lie side by side, as those of a vector do.
+bool is_dense(MPI_Datatype type);
+
+size_t size_of(MPI_Datatype type);
 
 // A call as all its ranks see it alike: this alone decides what serves it.
 struct Call {
@@ -132,30 +155,15 @@ double seconds_now();
 void pack(const Side& side, char* to, MPI_Comm comm);
 void unpack(const char* from, const Side& side, MPI_Comm comm);
 
-// Serves a call by a program, which `run` runs, or by `library`, a call of MPI's own function.
-template <typename Run, typename Library>
-int serve_by(Group& group, const Call& call, Run run, Library library) {
-    if (call.size_bytes == 0) return library();
-    const double start = seconds_now();
-    const Decision decision = group.decide(call);
-    int status;
-    if (decision.entry != nullptr) {
-        status = run(*decision.entry);
-    } else {
-        if (!may_fall_back(call, decision.reason))
-            return refuse(call, decision.reason);
-        status = library();
-    }
-    if (job()->records() && call.dtype != nullptr)
-        job()->counts.call(call.collective, call.dtype, group.json(), call.root, int64_t(call.size_bytes),
-                           seconds_now() - start);
-    return status;
-}
+// The same on two ranks if they can share memory and do so without leaving an emulated network.
+std::string network_id();
 
-template <typename Library>
-int serve(Group& group, const Call& call, const Side& input, const Side& output, Library library) {
-    return serve_by(
-        group, call, [&](const Entry& entry) { return group.execute(entry, call, input, output); }, library);
-}
+// Gathers `text` of all ranks, at most 1,023 bytes each; throws std::runtime_error after `limit_s`.
+std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& text, double limit_s);
+
+// Connects `engine`, whose programs are loaded, to those of all ranks of `comm`, which call this at the same time, as
+// runners/engine/library.py does: by shared memory within a network of a machine, else by TCP over `interface` (empty:
+// what MPI is told to use, else what leads to the host of another rank). Throws std::runtime_error.
+void meet(chorale_engine* engine, MPI_Comm comm, const std::string& interface, double limit_s);
 
 }  // namespace chorale::job

@@ -1,13 +1,14 @@
-#include "meeting.hpp"
-
+// How the engines of a communicator's ranks find one another.
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
+
+#include "job.hpp"
 
 namespace chorale::job {
 
@@ -27,14 +28,6 @@ std::string random_hex(size_t bytes) {
     return text;
 }
 
-std::vector<uint8_t> from_hex(const std::string& text) {
-    std::vector<uint8_t> bytes;
-    for (size_t i = 0; i + 1 < text.size(); i += 2)
-        bytes.push_back(uint8_t(std::stoi(text.substr(i, 2), nullptr, 16)));
-    bytes.resize(TOKEN_BYTES);
-    return bytes;
-}
-
 // The host of the first rank that is not here, as MPI calls it; empty where all are here.
 std::string other_host(MPI_Comm comm, double limit_s) {
     char name[MPI_MAX_PROCESSOR_NAME + 1] = {};
@@ -50,18 +43,6 @@ std::string listen(chorale_engine* engine, const std::string& address) {
     if (chorale_listen(engine, address.c_str(), bound, sizeof bound) != CHORALE_OK)
         throw std::runtime_error(chorale_error(engine));
     return bound;
-}
-
-void wait_for(MPI_Request request, double limit_s) {
-    using Clock = std::chrono::steady_clock;
-    const auto deadline = Clock::now() + std::chrono::duration<double>(limit_s);
-    for (int is_done = 0;;) {
-        PMPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
-        if (is_done) return;
-        if (Clock::now() > deadline) throw std::runtime_error("not all ranks came to this call in time");
-        const timespec pause{0, 20000};
-        nanosleep(&pause, nullptr);
-    }
 }
 
 }  // namespace
@@ -86,7 +67,11 @@ std::vector<std::string> gather_texts(MPI_Comm comm, const std::string& text, do
     if (PMPI_Iallgather(memory.data(), TEXT_BYTES, MPI_BYTE, all, TEXT_BYTES, MPI_BYTE, comm, &request) !=
         MPI_SUCCESS)
         throw std::runtime_error("MPI could not exchange the addresses of ranks");
-    wait_for(request, limit_s);
+    const double deadline_s = seconds_now() + limit_s;
+    for (int is_done = 0; PMPI_Test(&request, &is_done, MPI_STATUS_IGNORE), !is_done;) {
+        if (seconds_now() > deadline_s) throw std::runtime_error("not all ranks came to this call in time");
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
     std::vector<std::string> texts;
     for (int rank = 0; rank < ranks; rank++) texts.emplace_back(all + rank * TEXT_BYTES);
     delete &memory;
@@ -103,11 +88,13 @@ void meet(chorale_engine* engine, MPI_Comm comm, const std::string& interface, d
                                sizeof doors) != CHORALE_OK)
         throw std::runtime_error(std::string(chorale_error(engine)) + " (CHORALE_INTERFACE)");
     const auto over_tcp = gather_texts(comm, doors, limit_s);
-    const auto token = from_hex(gather_texts(comm, random_hex(TOKEN_BYTES), limit_s).front());
+    const std::string secret = gather_texts(comm, random_hex(TOKEN_BYTES), limit_s).front();
+    uint8_t token[TOKEN_BYTES] = {};
+    for (size_t i = 0; i < TOKEN_BYTES; i++) token[i] = uint8_t(std::stoi(secret.substr(2 * i, 2), nullptr, 16));
     std::vector<const char*> texts;
     for (size_t rank = 0; rank < networks.size(); rank++)
         texts.push_back((networks[rank] == network ? addresses : over_tcp)[rank].c_str());
-    if (chorale_connect(engine, texts.data(), token.data(), limit_s) != CHORALE_OK)
+    if (chorale_connect(engine, texts.data(), token, limit_s) != CHORALE_OK)
         throw std::runtime_error(chorale_error(engine));
     chorale_set(engine, "listening", 0);
 }

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "meeting.hpp"
-
 namespace chorale::job {
 
 namespace {

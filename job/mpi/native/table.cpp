@@ -1,14 +1,12 @@
 #include "table.hpp"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
-
-#include "digests.hpp"
 
 namespace chorale::job {
 
@@ -16,6 +14,58 @@ namespace {
 
 constexpr std::string_view FORMAT = "chorale-table/1";
 constexpr off_t MOST_BYTES = 1 << 28;
+
+constexpr std::array<uint32_t, 64> ROUND_CONSTANTS = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+using State = std::array<uint32_t, 8>;
+
+uint32_t rotated(uint32_t value, int bits) { return value >> bits | value << (32 - bits); }
+
+// Adds each whole block of 64 bytes to the state of SHA-256.
+void add_blocks(State& state, std::string_view data) {
+    for (size_t at = 0; at + 64 <= data.size(); at += 64) {
+        const auto* block = reinterpret_cast<const unsigned char*>(data.data()) + at;
+        std::array<uint32_t, 64> words{};
+        for (int i = 0; i < 16; i++)
+            words[i] = uint32_t(block[4 * i]) << 24 | block[4 * i + 1] << 16 | block[4 * i + 2] << 8 | block[4 * i + 3];
+        for (int i = 16; i < 64; i++) {
+            const uint32_t a = words[i - 15], b = words[i - 2];
+            words[i] = words[i - 16] + (rotated(a, 7) ^ rotated(a, 18) ^ a >> 3) + words[i - 7] +
+                       (rotated(b, 17) ^ rotated(b, 19) ^ b >> 10);
+        }
+        auto [a, b, c, d, e, f, g, h] = state;
+        for (int i = 0; i < 64; i++) {
+            const uint32_t first = h + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g)) +
+                                   ROUND_CONSTANTS[i] + words[i];
+            const uint32_t second = (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+            h = g, g = f, f = e, e = d + first, d = c, c = b, b = a, a = first + second;
+        }
+        const State added = {a, b, c, d, e, f, g, h};
+        for (int i = 0; i < 8; i++) state[i] += added[i];
+    }
+}
+
+std::string sha256_hex(std::string_view data) {
+    State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    std::string last(data.substr(data.size() / 64 * 64));
+    last += '\x80';
+    while (last.size() % 64 != 56) last += '\0';
+    for (int shift = 56; shift >= 0; shift -= 8) last += char(uint64_t(data.size()) * 8 >> shift & 0xff);
+    add_blocks(state, data);
+    add_blocks(state, last);
+    std::string text;
+    for (const uint32_t word : state)
+        for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[word >> shift & 15];
+    return text;
+}
 
 [[noreturn]] void damaged(const std::string& what) {
     throw std::runtime_error("the tuning table is damaged: " + what + "; write it again: chorale table write");
@@ -37,16 +87,6 @@ Number number_in(std::istringstream& line) {
     return number;
 }
 
-std::vector<int> group_of(const std::string& text) {
-    std::vector<int> ranks;
-    std::istringstream words(text);
-    for (std::string word; std::getline(words, word, ',');) {
-        std::istringstream one(word);
-        ranks.push_back(number_in<int>(one));
-    }
-    return ranks;
-}
-
 struct Reader {
     Table& table;
     std::string_view blobs;
@@ -65,26 +105,17 @@ struct Reader {
     }
 
     void program(std::istringstream& line) {
-        Program program;
         if (number_in<size_t>(line) != table.programs.size()) damaged("its programs are not in order");
-        std::string collective;
-        line >> program.digest >> collective;
-        number_in<int>(line);  // the root stands in the entries too
-        program.ranks = number_in<int>(line);
-        table.programs.push_back(std::move(program));
+        line >> table.programs.emplace_back().digest;  // the rest of the line stands in the entries, too
     }
 
     void words(std::istringstream& line) {
         const auto number = number_in<size_t>(line);
         const int rank = number_in<int>(line);
         const auto start = number_in<size_t>(line), size = number_in<size_t>(line);
-        const auto checksum = number_in<uint32_t>(line);
         if (number >= table.programs.size() || start > blobs.size() || size > blobs.size() - start)
             damaged("words lie outside of it");
-        const auto packed = blobs.substr(start, size);
-        if (crc32(packed) != checksum)
-            damaged("the words of program " + std::to_string(number) + ", rank " + std::to_string(rank));
-        table.programs[number].packed[rank] = packed;
+        table.programs[number].packed[rank] = blobs.substr(start, size);
     }
 
     void entry(std::istringstream& line) {
@@ -92,7 +123,11 @@ struct Reader {
         std::string group;
         line >> entry.collective >> entry.dtype >> group;
         entry.everyone = group == "*";
-        if (!entry.everyone) entry.group = group_of(group);
+        if (!entry.everyone) {
+            std::istringstream ranks(group);
+            do entry.group.push_back(number_in<int>(ranks));
+            while (ranks.get() == ',');
+        }
         entry.root = number_in<int>(line);
         entry.min_bytes = number_in<int64_t>(line);
         entry.max_bytes = number_in<int64_t>(line);
@@ -101,12 +136,6 @@ struct Reader {
         table.entries.push_back(std::move(entry));
     }
 };
-
-bool is_everyone(const Table& table, const std::vector<int>& group) {
-    for (size_t i = 0; i < group.size(); i++)
-        if (group[i] != int(i)) return false;
-    return int(group.size()) == table.ranks;
-}
 
 template <typename Holds>
 std::vector<const Entry*> those(const std::vector<const Entry*>& entries, Holds holds) {
@@ -134,20 +163,12 @@ Table parse_table(std::string_view data) {
 }
 
 Table read_table(const std::string& path) {
-    const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a pipe must not hold us up
     struct stat status{};
-    std::string text;
-    bool is_read = file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES;
-    if (is_read) {
-        text.resize(size_t(status.st_size));
-        for (size_t at = 0; is_read && at < text.size();) {
-            const ssize_t count = read(file, text.data() + at, text.size() - at);
-            is_read = count > 0;
-            at += size_t(std::max<ssize_t>(count, 0));
-        }
-    }
-    if (file >= 0) close(file);
-    if (!is_read)
+    std::ifstream file;  // only of a regular file: opening a pipe would wait
+    if (stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= MOST_BYTES)
+        file.open(path, std::ios::binary);
+    std::string text(file.is_open() ? size_t(status.st_size) : 0, '\0');
+    if (!file.is_open() || !file.read(text.data(), std::streamsize(text.size())))
         throw std::runtime_error("a tuning table must be a regular file of at most 256 MiB that can be read");
     return parse_table(text);
 }
@@ -171,7 +192,8 @@ std::vector<int64_t> Table::words(int program, int rank) const {
 }
 
 GroupEntries::GroupEntries(const Table& table, const std::vector<int>& group) {
-    const bool everyone = is_everyone(table, group);
+    bool everyone = int(group.size()) == table.ranks;
+    for (size_t i = 0; i < group.size(); i++) everyone = everyone && group[i] == int(i);
     for (const Entry& entry : table.entries)
         if (entry.everyone ? everyone : entry.group == group) entries_.push_back(&entry);
 }

@@ -21,7 +21,6 @@ struct Entry {
 
 struct Program {
     std::string digest;
-    int ranks;
     std::map<int, std::string> packed;  // by rank
 };
 

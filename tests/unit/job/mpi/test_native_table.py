@@ -39,7 +39,7 @@ CALLS = st.tuples(
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     lookup = Path(__file__).parents[3] / "native" / "table_lookup.cpp"
-    sources = (NATIVE / "digests.cpp", NATIVE / "table.cpp", lookup)
+    sources = (NATIVE / "table.cpp", lookup)
     target = NativeTarget("libtable_lookup.so", sources, ("-shared", "-fPIC"), (NATIVE,))
     return ctypes.CDLL(str(build_native(target, tmp_path_factory.mktemp("native"))))
 
