@@ -91,28 +91,28 @@ def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
     )
 
 
-def product_of(one: TopologyCandidate, other: TopologyCandidate) -> TopologyCandidate:
+def product_of(left: TopologyCandidate, right: TopologyCandidate) -> TopologyCandidate:
     """Return the Cartesian product of two simple topologies on which BFB is bandwidth-optimal, as it is on the product.
 
     Numbers of nodes are multiplied, degrees and steps are added (theorem 13).
     """
-    nodes, steps = one.nodes * other.nodes, one.steps + other.steps
+    nodes, steps = left.nodes * right.nodes, left.steps + right.steps
     both = [
-        getattr(one.traits, name) and getattr(other.traits, name) for name in ("bidirectional", "reverse_symmetric")
+        getattr(left.traits, name) and getattr(right.traits, name) for name in ("bidirectional", "reverse_symmetric")
     ]
     return _expanded(
-        one,
-        spec=_product_spec(one.spec, other.spec),
+        left,
+        spec=_product_spec(left.spec, right.spec),
         nodes=nodes,
-        degree=one.degree + other.degree,
+        degree=left.degree + right.degree,
         steps=steps,
         bandwidth_factor=least_bandwidth_factor(nodes),
-        exact=one.exact and other.exact,
+        exact=left.exact and right.exact,
         traits=Traits(True, False, *both),
         least_steps=steps,
         least_factor=least_bandwidth_factor(nodes),
-        expansions=max(one.expansions, other.expansions) + 1,
-        origin=tuple(dict.fromkeys(one.origin + other.origin)),
+        expansions=max(left.expansions, right.expansions) + 1,
+        origin=tuple(dict.fromkeys(left.origin + right.origin)),
     )
 
 

@@ -1,6 +1,7 @@
-"""All-to-all schedules: flows added up by source become paths from source to target, in whole chunks."""
+"""All-to-all schedules: flows, added up by source, become paths from source to target, in whole chunks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import ALLTOALL
+from chorale.synth.collective import ALLTOALL, Collective
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall import linear_program
@@ -22,7 +23,7 @@ from chorale.synth.methods.alltoall.linear_program import (
     reduced_problem,
 )
 from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod
-from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
 from chorale.synth.topology.topology import Topology
 
 _START, _TARGET, _FIRST, _AMOUNT = range(4)
@@ -32,7 +33,7 @@ _START, _TARGET, _FIRST, _AMOUNT = range(4)
 class FlowPaths:
     """Row i carries chunks `lo[i]` to `lo[i] + amount[i] - 1` from `source[i]` to `target[i]`, all int64.
 
-    Its path is links `links[offsets[i]:offsets[i + 1]]` of the problem, in travel order.
+    Its path is `links[offsets[i]:offsets[i + 1]]`: links of the topology in travel order.
     """
 
     source: NDArray[np.int64]
@@ -44,44 +45,40 @@ class FlowPaths:
 
 
 def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
-    """Return paths that add up to `flows`, int64[block, links]: acyclic, bringing equal multiples of all needs.
+    """Return paths that add up to `flows`, which must be acyclic and deliver equal multiples of all demands.
 
-    At most one path per rank and link of each source. O(sources * (ranks + links) * longest path * degree).
+    There is at most one path per rank and link of each source. O(sources * (ranks + links) * longest path * degree).
+
+    Args:
+        problem: the sources and links.
+        block: which sources.
+        flows: int64[sources of the block, links of the problem].
     """
     sources = problem.sources[block]
     most = int(np.count_nonzero(problem.demand, axis=1).max()) + problem.link_count
-    rows = np.empty((most, 4), dtype=np.int64)
+    rows = np.empty((most, 4), dtype=np.int64)  # columns by _START, _TARGET, _FIRST and _AMOUNT
     links = np.empty(most * problem.node_count, dtype=np.int32)
     demand = np.broadcast_to(problem.demand_of(block), (len(sources), problem.node_count))
-    parts = [
-        _of_source(problem, int(source), wanted.copy(), flow.copy(), rows, links)
-        for source, wanted, flow in zip(sources, demand, flows, strict=True)
-    ]
-    table = np.concatenate([part[0] for part in parts])
-    lengths = np.concatenate([np.diff(part[0][:, _START], append=len(part[1])) for part in parts])
+    tables, paths = [], []
+    for source, row, flow in zip(sources.tolist(), demand, flows, strict=True):
+        leaving = problem.outgoing_links[problem.outgoing[source] : problem.outgoing[source + 1]]
+        wanted = row.copy()
+        wanted[source] = 0
+        units = int(flow[leaving].sum()) // max(1, int(wanted.sum()))
+        count, used = native.peel(problem.incoming, problem.src, wanted, source, units, flow.copy(), rows, links)
+        tables.append(rows[:count].copy())
+        paths.append(links[:used].copy())
+    table = np.concatenate(tables)
+    pairs = zip(tables, paths, strict=True)
+    lengths = np.concatenate([np.diff(rows[:, _START], append=len(path)) for rows, path in pairs])
     return FlowPaths(
-        source=np.repeat(sources, [len(part[0]) for part in parts]).astype(np.int64),
+        source=np.repeat(sources, list(map(len, tables))).astype(np.int64),
         target=table[:, _TARGET],
         lo=table[:, _FIRST],
         amount=table[:, _AMOUNT],
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        links=np.concatenate([part[1] for part in parts]),
+        links=problem.link_ids[np.concatenate(paths)],
     )
-
-
-def _of_source(
-    problem: Commodities,
-    source: int,
-    wanted: NDArray[np.int64],
-    flow: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    links: NDArray[np.int32],
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    leaving = problem.outgoing_links[problem.outgoing[source] : problem.outgoing[source + 1]]
-    wanted[source] = 0
-    units = int(flow[leaving].sum()) // max(1, int(wanted.sum()))
-    count, used = native.peel(problem.incoming, problem.src, wanted, source, units, flow, rows, links)
-    return rows[:count].copy(), links[:used].copy()
 
 
 MAX_RANKS = 512
@@ -96,32 +93,43 @@ def alltoall_schedule(
     method: RateMethod | None = None,
     report: BoundsListener | None = None,
 ) -> Schedule:
-    """Return a pipelined all-to-all of `topology`: one transfer per path, all of them streaming at once.
+    """Return a pipelined all-to-all of `topology`: one transfer per path, all of them streaming at the same time.
 
     Shard source * N + target starts at source and must end at target. Transfers lead over paths of several links;
-    `steps` is the number of links of the longest. chunks: chunks per shard, None for the fewest of a list that come
-    within half a percent of the best of it (`chosen_flows`). `gap` and `method` as for `alltoall_rate`. The certificate
-    holds link prices that bound the rate from above; `chorale.synth.bounds.certificate` checks it.
+    `steps` is the number of links of the longest one. The certificate holds link prices that bound the rate from above;
+    `chorale.synth.bounds.certificate` checks it.
 
-    Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
+    Args:
+        topology: at most 512 ranks and 2^22 pairs of a rank and a link.
+        chunks: chunks per shard; by default the fewest of a list that come within half a percent of the best of it.
+        gap: as for `alltoall_rate`.
+        method: as for `alltoall_rate`.
+        report: receives the bounds of a descent in prices as they improve.
+
+    Raises:
+        InvalidInput: if the network is too large or there are too many chunks.
     """
     require_schedule_size(topology, chunks)
     reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
+    full = reduction.full
     chosen = choose_method(reduction, method)
     solution = approximate(reduction, chosen, gap, report)
     upper, prices = upper_bound(reduction, solution)
     starts = [SharedFlows(reduction, solution.class_flow)]
-    if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
+    if chosen == "lp":  # many flows are optimal: prefer those that send the least data through other ranks
         starts = [SharedFlows(reduction, shortened(reduction, solution)), *starts]
     count, flows = chosen_flows(starts, upper) if chunks is None else (chunks, best_of(starts, chunks, upper)[1])
-    certificate = _certificate(topology, reduction, upper, prices)
-    parameters = {"chunks": chunks, "solver": chosen}
-    paths = list(_all_paths(flows, count))
-    return _schedule(topology, reduction, paths, count, parameters, certificate)
+    router = Router(full, count)
+    paths = [flow_paths_of(full, block, router.route(of_block, block)) for block, of_block in flows.blocks()]
+    of_link = np.zeros(len(topology.links), dtype=np.int64)
+    of_link[full.link_ids] = prices[full.link_class]
+    certificate = {"kind": "alltoall-prices", "rate_upper": str(upper), "prices": of_link.tolist()}
+    parameters: dict[str, Parameter] = {"chunks": chunks, "solver": chosen}
+    return schedule_of_paths(topology, ALLTOALL, paths, count, parameters, certificate)
 
 
 def require_schedule_size(topology: Topology, chunks: int | None) -> None:
-    """Refuse what `alltoall_schedule` would refuse, before anything is computed."""
+    """Raise what `alltoall_schedule` would raise, before anything is computed."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     cells = topology.compute_count * len(topology.links)
@@ -132,47 +140,41 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
 
 
 def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
-    """Return class flows as good, which let the least data pass through other ranks; the same where that fails."""
-    try:
+    """Return equally good class flows that send the least data through other ranks, or the given ones if that fails."""
+    with suppress(Unavailable):  # numerical trouble: longer paths will do
         return linear_program.shorten(reduction, solution).class_flow
-    except Unavailable:  # numerical trouble: longer paths will do
-        return solution.class_flow
+    return solution.class_flow
 
 
-def _all_paths(flows: SharedFlows, count: int) -> Iterator[FlowPaths]:
-    problem = flows.reduction.full
-    router = Router(problem, count)
-    for block, of_block in flows.blocks():
-        yield flow_paths_of(problem, block, router.route(of_block, block))
-
-
-def _schedule(
+def schedule_of_paths(
     topology: Topology,
-    reduction: Reduction,
-    parts: list[FlowPaths],
+    collective: Collective,
+    parts: Sequence[FlowPaths],
     chunks: int,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
 ) -> Schedule:
+    """Return the unverified schedule in which all paths of `parts` stream at the same time.
+
+    Args:
+        topology: the network of the links.
+        collective: its shard source * N + target moves from source to target.
+        parts: the paths.
+        chunks: chunks of the largest shard.
+        parameters: parameters of the schedule.
+        certificate: proof of a bound on the time or the rate.
+    """
     ranks = topology.compute_count
-    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-    links = reduction.full.link_ids[np.concatenate([part.links for part in parts])]
-    routes = Routes(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), links)
-    shard = np.concatenate([part.source * ranks + part.target for part in parts])
-    lo = np.concatenate([part.lo for part in parts])
-    hi = lo + np.concatenate([part.amount for part in parts])
+    columns = [
+        (part.source * ranks + part.target, part.lo, part.lo + part.amount, np.diff(part.offsets), part.links)
+        for part in parts
+    ]
+    shard, lo, hi, lengths, links = (np.concatenate(column) for column in zip(*columns, strict=True))
+    routes = Routes(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), links.astype(np.int32))
     at_once = np.zeros(len(shard), dtype=np.uint8)
     steps = int(lengths.max())
     bounds = ColumnBounds(steps, len(routes), ranks * ranks, chunks)
     transfers = bounds.pack((at_once, np.arange(len(shard)), shard, lo, hi, at_once))
     return Schedule(
-        topology, ALLTOALL, "pipelined", steps, chunks, transfers, routes, "alltoall", parameters, certificate
+        topology, collective, "pipelined", steps, chunks, transfers, routes, "alltoall", parameters, certificate
     )
-
-
-def _certificate(
-    topology: Topology, reduction: Reduction, upper: Fraction, prices: NDArray[np.int64]
-) -> Mapping[str, Any]:
-    of_link = np.zeros(len(topology.links), dtype=np.int64)
-    of_link[reduction.full.link_ids] = prices[reduction.full.link_class]
-    return {"kind": "alltoall-prices", "rate_upper": str(upper), "prices": of_link.tolist()}

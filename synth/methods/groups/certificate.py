@@ -1,17 +1,17 @@
-"""What prices of links prove about several collectives at once; it shares no code with the search for plans.
+"""What prices of links prove about several collectives at the same time; shares no code with the search for plans.
 
-Between members of a group data travel along paths, which cost at least the price distance. For every part of the data
+Between members of a group data travels along paths, which cost at least the price distance. Each part of the data of
 
-- an all-to-all sends it from its source to its target;
-- an allgather spreads it to all members along a tree from its root, at least (of messages that bring it somewhere for
-  the first time), a reduce-scatter collects it along one; a cheapest tree costs no more;
-- an allreduce needs 2 (p - 1) messages between any p groups of members: at least the messages that are longer than t
-  join the p(t) groups that shorter ones leave, so that all together cost 2 times a cheapest spanning tree, with the
-  shorter one of both directions as the distance of two members. They also bring what a member has to all others, and
-  what the others have to it: as much as a cheapest tree from it, and as one to it;
-- a broadcast spreads it to all members along a tree from the root, a reduce collects it along one.
+- an all-to-all goes from its source to its target;
+- an allgather or a broadcast reaches all members; the messages that bring it to a member for the first time form a tree
+  from its root, which costs at least as much as a cheapest tree;
+- a reduce-scatter or a reduce is collected along a tree towards its root, likewise;
+- an allreduce needs 2 (p - 1) messages between any p groups of members. For every t, the messages longer than t have to
+  join the p(t) groups that the shorter ones leave apart. So all together cost at least twice a cheapest spanning tree,
+  in which the distance of two members is that of the shorter direction. They also bring what a member has to all
+  others, and what the others have to it, so they cost at least as much as a cheapest tree from it, and as one to it.
 
-In time T links earn at most T * price * bandwidth, so T >= all that is paid / sum of price * bandwidth. Whole numbers.
+In time T links earn at most T * price * bandwidth, so T >= total paid / sum of price * bandwidth. Whole numbers.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,12 @@ from chorale.synth.topology.topology import Topology
 
 
 def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[int]) -> Fraction:
-    """Return the time that `prices`, a whole number >= 0 for each link, prove; CheckFailed for other prices.
+    """Return the time that `prices`, a whole number >= 0 for each link, prove, in amount / bandwidth.
 
     O(ranks * links * log links + ranks^4 of a group).
+
+    Raises:
+        CheckFailed: for other prices.
     """
     links = topology.links
     if len(prices) != len(links) or any(type(price) is not int or price < 0 for price in prices):

@@ -24,7 +24,11 @@ MAX_COMMODITIES = 512
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """name: of the group;  ranks: its members, ascending;  amount: its vector, in the units of all groups."""
+    """A collective among some ranks.
+
+    ranks:  its members, ascending
+    amount: its vector, in the unit of all groups
+    """
 
     name: str
     collective: Collective
@@ -33,7 +37,7 @@ class Group:
 
     @property
     def commodities(self) -> int:
-        """How many roots or sources it has."""
+        """The number of its roots or sources."""
         return 1 if self.collective.name == CollectiveName.ALLREDUCE or self.collective.is_rooted else len(self.ranks)
 
 
@@ -44,37 +48,34 @@ def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
         raise InvalidInput("groups must have different names", ", ".join(names), "rename one")
+    ranks = topology.compute_count
     for group in groups:
-        _require_group(topology, group)
+        if group.collective.name not in COLLECTIVES:
+            choice = ", ".join(each.value for each in COLLECTIVES)
+            raise InvalidInput(f"groups run {choice}", f"{group.collective} in {group.name}", "choose one of these")
+        if not 2 <= len(group.ranks) <= MAX_GROUP_RANKS or not 0 <= min(group.ranks) <= max(group.ranks) < ranks:
+            rule = f"a group must have 2 to {MAX_GROUP_RANKS} of the ranks 0 to {ranks - 1}"
+            raise InvalidInput(rule, f"{len(group.ranks)} in {group.name}", "choose its ranks")
+        if list(group.ranks) != sorted(set(group.ranks)):
+            raise InvalidInput("ranks of a group must ascend", f"{group.ranks} in {group.name}", "sort them")
+        if not 1 <= group.amount <= 2**40:
+            rule = "the amount of a group must be 1 to 2^40"
+            raise InvalidInput(rule, f"{group.amount} of {group.name}", "change it")
 
 
 def require_few(groups: tuple[Group, ...]) -> None:
-    """Raise InvalidInput for more than a linear program can take."""
+    """Raise InvalidInput for more roots and sources than the linear program can have."""
     count = sum(group.commodities for group in groups)
     if count > MAX_COMMODITIES:
         rule = f"groups together must have at most {MAX_COMMODITIES} roots of trees and sources"
         raise InvalidInput(rule, count, "plan fewer groups at once")
 
 
-def _require_group(topology: Topology, group: Group) -> None:
-    if group.collective.name not in COLLECTIVES:
-        choice = ", ".join(each.value for each in COLLECTIVES)
-        raise InvalidInput(f"groups run {choice}", f"{group.collective} in {group.name}", "choose one of these")
-    ranks = topology.compute_count
-    if not 2 <= len(group.ranks) <= MAX_GROUP_RANKS or not 0 <= min(group.ranks) <= max(group.ranks) < ranks:
-        rule = f"a group must have 2 to {MAX_GROUP_RANKS} of the ranks 0 to {ranks - 1}"
-        raise InvalidInput(rule, f"{len(group.ranks)} in {group.name}", "choose its ranks")
-    if list(group.ranks) != sorted(set(group.ranks)):
-        raise InvalidInput("ranks of a group must ascend", f"{group.ranks} in {group.name}", "sort them")
-    if not 1 <= group.amount <= 2**40:
-        raise InvalidInput("the amount of a group must be 1 to 2^40", f"{group.amount} of {group.name}", "change it")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupNetwork:
-    """topology: the fabric as a group sees it: its members are the ranks, all other nodes only pass data on.
+    """The fabric as a group sees it: its members are the ranks, all other nodes only forward data.
 
-    link: int32 per link of the fabric: which one of `topology` it is
+    link: int32[links of the fabric], the link of `topology` that each one is
     """
 
     topology: Topology
@@ -82,7 +83,7 @@ class GroupNetwork:
 
 
 def network_of_group(topology: Topology, group: Group) -> GroupNetwork:
-    """Return the fabric as `group` sees it. Switches that multicast or add do not. O(links log links)."""
+    """Return the fabric as `group` sees it; its switches neither multicast nor add. O(links log links)."""
     others = [node for node in range(topology.node_count) if node not in set(group.ranks)]
     order = np.array([*group.ranks, *others])
     place = np.empty(len(order), dtype=np.int32)

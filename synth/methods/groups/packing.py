@@ -1,10 +1,10 @@
-"""Several collectives at once: how all of them share every link so that the last ends as early as possible.
+"""Several collectives at the same time: how they share the links so that the last one ends as early as possible.
 
-The least T such that each commodity (a root of trees, a source of an all-to-all) is split over ways to move it, and no
-link carries more than T times its bandwidth. Solved by column generation: prices of links from the linear program over
-the ways so far, then the cheapest way of every commodity at these prices. Prices are also the proof: in time T links
-earn at most T * price * bandwidth, and every commodity pays at least what its cheapest way costs. Schedules follow the
-ways in whole chunks.
+We look for the least T such that each commodity (a root of trees, a source of an all-to-all) is split over ways to move
+it and no link carries more than T times its bandwidth. Column generation solves this: prices of links from the linear
+program over the ways found so far, then the cheapest way of every commodity at these prices. Prices are also the proof:
+in time T links earn at most T * price * bandwidth, and every commodity pays at least the cost of its cheapest way.
+Schedules follow the ways in whole chunks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.bounds.tree_pairs import cheapest_tree
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
+from chorale.synth.lazy_modules import csgraph, sparse
 from chorale.synth.linear_program import minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.groups.certificate import proven_time
@@ -29,12 +30,14 @@ from chorale.synth.methods.groups.rings import (
     Edge,
     Floats,
     GroupPacking,
+    Parents,
+    PathOf,
     Routing,
     commodities_of,
     counts_of,
     pack_over_rails,
+    routing,
     time_in_chunks,
-    units_of,
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.topology import Topology
@@ -42,117 +45,55 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
 
-@dataclass(frozen=True)
-class PricedPaths:
-    """Cheapest paths. distance: float64[nodes, nodes];  last: the last link of each path, -1 for none."""
+def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
+    """Return the distances between all nodes, float64[nodes, nodes], and the paths, by `prices` > 0 of links."""
+    nodes, links = topology.node_count, topology.links
+    link_of = np.full((nodes, nodes), -1, dtype=np.int64)
+    order = np.argsort(-prices, kind="stable")  # the cheapest of parallel links is written last
+    link_of[links.src[order], links.dst[order]] = order
+    np.fill_diagonal(link_of, -1)
+    src, dst = np.nonzero(link_of >= 0)
+    matrix = sparse.csr_array((prices[link_of[src, dst]], (src, dst)), shape=(nodes, nodes))
+    distance, before = csgraph.dijkstra(matrix, return_predecessors=True)
 
-    distance: Floats
-    last: NDArray[np.int64]
-    source: NDArray[np.int32]
-
-    @staticmethod
-    def of(topology: Topology, prices: Floats) -> PricedPaths:
-        """Return the paths by `prices` > 0, one per link. O(nodes^3)."""
-        nodes, links = topology.node_count, topology.links
-        distance = np.full((nodes, nodes), np.inf)
-        last = np.full((nodes, nodes), -1, dtype=np.int64)
-        for link in np.argsort(-prices, kind="stable").tolist():  # the cheapest of parallel links is written last
-            src, dst = int(links.src[link]), int(links.dst[link])
-            if src != dst:
-                distance[src, dst], last[src, dst] = prices[link], link
-        np.fill_diagonal(distance, 0.0)
-        for middle in range(nodes):
-            through = distance[:, middle, None] + distance[middle]
-            better = through < distance
-            distance[better] = through[better]
-            last[better] = np.broadcast_to(last[middle], last.shape)[better]
-        return PricedPaths(distance, last, links.src)
-
-    def path(self, source: int, target: int) -> list[int]:
-        """Return the links from `source` to `target` in travel order."""
-        links: list[int] = []
+    def path(source: int, target: int) -> tuple[int, ...]:
+        found: list[int] = []
         while target != source:
-            link = int(self.last[source, target])
-            links.append(link)
-            target = int(self.source[link])
-        return links[::-1]
+            node = int(before[source, target])
+            found.append(int(link_of[node, target]))
+            target = node
+        return tuple(found[::-1])
+
+    return distance, path
 
 
-def cheapest_way(group: Group, root: int, paths: PricedPaths) -> Routing:
-    """Return the cheapest way for the root or source at place `root` of `group`. O(ranks^3), for allreduce to ^4."""
-    members = np.array(group.ranks)
-    cost = paths.distance[np.ix_(members, members)]
-    name = group.collective.name
+def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Routing:
+    """Return the cheapest way for the root or source at place `root`. O(ranks^3), for an allreduce O(ranks^4)."""
+    cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
-        others = [place for place in range(len(members)) if place != root]
-        return Routing(tuple(Edge(0, root, place, _path(paths, group, root, place), target=place) for place in others))
+        return routing(group, root, path)
     if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
-        return Routing(tuple(_outward(group, paths, cheapest_tree(cost, root), root, 0)))
+        return routing(group, root, path, down=cheapest_tree(cost, root))
     if name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE):
-        return Routing(tuple(_inward(group, paths, cheapest_tree(cost.T, root), root)))
-    up, down, root = _cheapest_pair(cost)
-    inward = _inward(group, paths, up, root)
-    height = 1 + max(edge.depth for edge in inward)
-    return Routing((*inward, *_outward(group, paths, down, root, height)))
-
-
-def _cheapest_pair(cost: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Return the parents of a tree into and of one out of the same root, and the root, with the least cost of all."""
+        return routing(group, root, path, up=cheapest_tree(cost.T, root))
     if np.allclose(cost, cost.T, rtol=1e-12, atol=0):
         tree = cheapest_tree(cost, 0)
-        return tree, tree, 0
-    pairs = [(cheapest_tree(cost.T, root), cheapest_tree(cost, root), root) for root in range(len(cost))]
-    return min(pairs, key=lambda pair: tree_cost(cost.T, pair[0]) + tree_cost(cost, pair[1]))
+        return routing(group, 0, path, tree, tree)
+    pairs = [(cheapest_tree(cost, start), cheapest_tree(cost.T, start), start) for start in range(len(cost))]
+    down, up, start = min(pairs, key=lambda pair: tree_cost(cost, pair[0]) + tree_cost(cost.T, pair[1]))
+    return routing(group, start, path, down, up)
 
 
-def tree_cost(cost: Floats, parent: NDArray[np.int64]) -> float:
-    """Return what the edges from the parents of all nodes cost."""
-    nodes = np.flatnonzero(parent >= 0)
-    return float(cost[parent[nodes], nodes].sum())
-
-
-def _outward(group: Group, paths: PricedPaths, parent: NDArray[np.int64], root: int, first: int) -> list[Edge]:
-    depths = _depths(parent, root)
-    return [
-        Edge(first + depths[above], above, place, _path(paths, group, above, place))
-        for place, above in enumerate(parent.tolist())
-        if above >= 0
-    ]
-
-
-def _inward(group: Group, paths: PricedPaths, parent: NDArray[np.int64], root: int) -> list[Edge]:
-    depths = _depths(parent, root)
-    last = max(depths) - 1
-    return [
-        Edge(last - depths[above], place, above, _path(paths, group, place, above), reduces=True)
-        for place, above in enumerate(parent.tolist())
-        if above >= 0
-    ]
-
-
-def _depths(parent: NDArray[np.int64], root: int) -> list[int]:
-    depths = {root: 0}
-
-    def depth(node: int) -> int:
-        chain = []
-        while node not in depths:
-            chain.append(node)
-            node = int(parent[node])
-        for step, below in enumerate(reversed(chain), 1):
-            depths[below] = depths[node] + step
-        return depths[chain[0]] if chain else depths[node]
-
-    return [depth(node) for node in range(len(parent))]
-
-
-def _path(paths: PricedPaths, group: Group, sender: int, receiver: int) -> tuple[int, ...]:
-    return tuple(paths.path(group.ranks[sender], group.ranks[receiver]))
+def tree_cost(cost: Floats, parents: Parents) -> float:
+    """Return the cost of all edges of a tree."""
+    nodes = np.flatnonzero(parents >= 0)
+    return float(cost[parents[nodes], nodes].sum())
 
 
 MAX_ROUNDS = 80
 _BEHIND = 1e-3
 _MOST_BOUNDS = 32
-"""Groups whose own bounds are tried where prices prove less."""
+"""The number of groups whose own bounds are tried if prices prove less."""
 _CLOSE = 1e-4
 _LEAST_PRICE = 1e-7
 _STEADY = 0.5
@@ -160,9 +101,12 @@ _LEAST_SHARE = 1e-9
 
 
 def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
-    """Return how the groups share the fabric, and the proof of the least time. Deterministic.
+    """Return how the groups share the fabric, with a proof of the least time. Deterministic.
 
-    Raises InvalidInput as `require_groups` does. Each round solves a linear program of links + commodities rows.
+    Each of at most 80 rounds solves a linear program of links + commodities rows.
+
+    Raises:
+        InvalidInput: if the groups cannot be planned together.
     """
     chosen = tuple(groups)
     require_groups(topology, chosen)
@@ -177,10 +121,10 @@ def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
     center = 1.0 / widths / len(widths)
     best_lower, best_prices, prices = 0.0, center, center
     for _ in range(MAX_ROUNDS):
-        paths = PricedPaths.of(topology, prices + _LEAST_PRICE * float(center.min()))
+        distance, path = cheapest_paths(topology, prices + _LEAST_PRICE * float(center.min()))
         paid = 0.0
         for number, commodity in enumerate(commodities):
-            way = cheapest_way(chosen[commodity.group], commodity.root, paths)
+            way = cheapest_way(chosen[commodity.group], commodity.root, distance, path)
             paid += float(commodity.amount) * float(prices[way.links].sum())
             ways[number].append(way)
         lower = paid / float(prices @ widths)
@@ -208,7 +152,7 @@ def _best_prices(
 
 
 def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
-    """Return prices of links that prove, for `group` alone, what the bound of its collective does by cuts."""
+    """Return prices of links that prove, for `group` alone, the bound of its collective by cuts."""
     network = network_of_group(topology, group)
     bound = lower_bound(network.topology, group.collective)
     if bound.prices:
@@ -225,7 +169,7 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 
 
 def _links_back(topology: Topology) -> NDArray[np.int64] | None:
-    """Return a link of the same bandwidth back for each link, None where there is none."""
+    """Return for each link one of the same bandwidth in the opposite direction, None if some link has none."""
     links = topology.links
     there = np.lexsort((links.bandwidth_class, links.src, links.dst))
     back = np.lexsort((links.bandwidth_class, links.dst, links.src))
@@ -240,7 +184,7 @@ def _links_back(topology: Topology) -> NDArray[np.int64] | None:
 def _master(
     commodities: Sequence[Commodity], ways: Sequence[Sequence[Routing]], widths: Floats
 ) -> tuple[list[Floats], Floats, float]:
-    """Return the best shares of the ways so far, prices of links, and the time."""
+    """Return the best shares of the ways so far, prices of links, and the time in amount / bandwidth."""
     links, columns = len(widths), [len(each) for each in ways]
     rows, places, values = [], [], []
     column = 0
@@ -267,7 +211,7 @@ def _master(
 def _used(
     ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
 ) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
-    """Return the ways that carry anything, equal ones once, and their shares, which add up to 1."""
+    """Return the ways that carry anything, merged where they are equal, and their shares, which add up to 1."""
     kept_ways, kept_shares = [], []
     for listed, parts in zip(ways, shares, strict=True):
         merged: dict[Routing, float] = {}
@@ -285,7 +229,11 @@ _NEARLY_BEST = Fraction(1001, 1000)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupSchedule:
-    """network: the fabric as the group sees it;  loads: per link of the fabric, in the units of amounts."""
+    """The schedule of one group.
+
+    network: the fabric as the group sees it
+    loads:   load of each link of the fabric, in the unit of amounts
+    """
 
     group: Group
     network: GroupNetwork
@@ -295,7 +243,11 @@ class GroupSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedSchedules:
-    """Schedules of all groups. time: the busiest link needs it for all of them together, in amount / bandwidth."""
+    """Schedules of all groups.
+
+    time:  what the busiest link needs for all of them together, in amount / bandwidth
+    lower: what no plan can beat
+    """
 
     topology: Topology
     members: tuple[GroupSchedule, ...]
@@ -309,9 +261,10 @@ class SharedSchedules:
 
 
 def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | None = None) -> SharedSchedules:
-    """Return verified schedules for all groups of `packing`, with so many chunks per shard, or few that suffice.
+    """Return verified schedules for all groups of `packing`, with `chunks` per shard, or by default few that suffice.
 
-    Loads are those of the verified rows; CheckFailed if they are not what the packing promised.
+    Raises:
+        CheckFailed: if the verified rows load links differently from what the packing promised.
     """
     counts = [chunks] if chunks is not None else list(CHUNK_COUNTS)
     times = []
@@ -331,7 +284,7 @@ def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | No
 
 
 def time_together(topology: Topology, loads: Sequence[Sequence[Fraction]]) -> Fraction:
-    """Return the time in which the busiest link carries the loads of all groups, in amount / bandwidth."""
+    """Return the time that the busiest link needs for the loads of all groups, in amount / bandwidth."""
     sums = [sum(of_link, Fraction(0)) for of_link in zip(*loads, strict=True)]
     return max(load / link.bandwidth for load, link in zip(sums, topology.links, strict=True))
 
@@ -351,7 +304,7 @@ def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int)
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Units `first` to `last` - 1 of the commodity of `root` take a way."""
+    """Units `first` to `last` - 1 of the commodity of `root` take one way."""
 
     root: int
     way: Routing
@@ -364,15 +317,14 @@ def _pieces(packing: GroupPacking, number: int, chunks: int) -> Iterator[_Piece]
         if commodity.group != number:
             continue
         first = 0
-        counts = counts_of(packing.shares[index], units_of(packing, commodity, chunks))
-        for way, count in zip(packing.ways[index], counts, strict=True):
+        for way, count in zip(packing.ways[index], counts_of(packing, index, chunks), strict=True):
             if count:
                 yield _Piece(commodity.root, way, first, first + count)
             first += count
 
 
 def _schedule(network: GroupNetwork, group: Group, pieces: Sequence[_Piece], chunks: int) -> Schedule:
-    """Return the schedule on the network as the group sees it. Sums come before copies in every tree."""
+    """Return the schedule on the network as the group sees it."""
     topology = network.topology
     routes: dict[tuple[int, ...], int] = {}
     rows: list[tuple[int, int, int, int, int, int]] = []
@@ -394,7 +346,7 @@ def _schedule(network: GroupNetwork, group: Group, pieces: Sequence[_Piece], chu
 
 
 def _intervals(group: Group, piece: _Piece, edge: Edge, chunks: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (shard, first chunk, the one after the last) of what an edge moves."""
+    """Yield (shard, first chunk, last chunk + 1) of the data that an edge moves."""
     name, ranks = group.collective.name, len(group.ranks)
     if name == CollectiveName.ALLTOALL:
         yield piece.root * ranks + edge.target, piece.first, piece.last

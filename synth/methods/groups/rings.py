@@ -1,17 +1,15 @@
-"""Groups on boxes with rails in closed form: every root's data take a path through all members, box after box.
+"""Ways to move the data of groups, and the closed form of these on boxes with rails.
 
-A path walks all members of a box, crosses to the next one over the rail of the last, and goes on from there. Paths of
-different roots begin at different members, so that all NICs and lanes carry alike. Where NICs or lanes limit everywhere
-at once, prices on all of them prove that nothing is faster.
-
-Ways to move what groups have, shares of them, and what these load in whole chunks.
+On boxes with rails the data of every root takes a path through all members: it visits all members of a box, crosses to
+the next box over the rail of the last one, and continues from there. Paths of different roots begin at different
+members, so that all NICs and lanes carry the same. If NICs or lanes limit everywhere at the same time, prices on all of
+them prove that nothing is faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +21,20 @@ from chorale.synth.methods.traffic.fabric import RailFabric, rail_fabric
 from chorale.synth.topology.topology import Topology
 
 Floats = NDArray[np.float64]
+Parents = NDArray[np.int64]
+"""A tree over the members of a group by their place in it: the parent of each, -1 for the root."""
+PathOf = Callable[[int, int], tuple[int, ...]]
+"""Returns the links from one rank to another, in travel order."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Members of a group by place in it, the depth of the sender, and the path of links between them.
+    """Data that one member of a group sends to another; members by their place in the group.
 
-    target: for whom the data of an all-to-all are, -1 for all;  reduces: whether the receiver adds
+    depth:   step of the sender
+    path:    links from sender to receiver
+    reduces: whether the receiver adds
+    target:  the member that the data of an all-to-all is for, -1 for all
     """
 
     depth: int
@@ -42,7 +47,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Routing:
-    """One way to move a unit of a commodity. levels: steps that its edges are in."""
+    """One way to move a unit of a commodity."""
 
     edges: tuple[Edge, ...]
 
@@ -51,14 +56,57 @@ class Routing:
         """The links of all edges, as often as they are crossed."""
         return np.array([link for edge in self.edges for link in edge.path], dtype=np.int64)
 
-    @property
-    def levels(self) -> int:
-        return 1 + max(edge.depth for edge in self.edges)
+
+def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
+    """Return the way of an all-to-all from `root`, or along trees with that root: sums go `up`, copies go `down`.
+
+    All sums come before the copies. Members are given by their place in the group, `path` takes their ranks.
+    """
+
+    def links(sender: int, receiver: int) -> tuple[int, ...]:
+        return path(group.ranks[sender], group.ranks[receiver])
+
+    if group.collective.name == CollectiveName.ALLTOALL:
+        others = [place for place in range(len(group.ranks)) if place != root]
+        return Routing(tuple(Edge(0, root, place, links(root, place), target=place) for place in others))
+    edges: list[Edge] = []
+    if up is not None:
+        depths = _depths(up)
+        last = max(depths) - 1
+        edges += [
+            Edge(last - depths[above], place, above, links(place, above), reduces=True)
+            for place, above in enumerate(up.tolist())
+            if above >= 0
+        ]
+    if down is not None:
+        depths = _depths(down)
+        first = 1 + max((edge.depth for edge in edges), default=-1)
+        edges += [
+            Edge(first + depths[above], above, place, links(above, place))
+            for place, above in enumerate(down.tolist())
+            if above >= 0
+        ]
+    return Routing(tuple(edges))
+
+
+def _depths(parents: Parents) -> list[int]:
+    """Return the number of edges from the root to each node."""
+    depths = np.zeros(len(parents), dtype=np.int64)
+    above = parents
+    while (below := above >= 0).any():
+        depths += below
+        above = np.where(below, parents[above], -1)
+    return list(depths.tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class Commodity:
-    """group: number of the group;  root: place in it;  amount: what one way moves if it moves all of it."""
+    """What has one root or source.
+
+    group:  number of the group
+    root:   place in the group
+    amount: what one way moves if it moves all of it
+    """
 
     group: int
     root: int
@@ -67,7 +115,10 @@ class Commodity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPacking:
-    """ways, shares: of every commodity, shares add up to 1;  prices: int64 per link, which prove `lower`, the time."""
+    """The ways of every commodity and their shares, which add up to 1.
+
+    prices: int64[links], which prove that no plan takes less than `lower`, in amount / bandwidth
+    """
 
     groups: tuple[Group, ...]
     commodities: tuple[Commodity, ...]
@@ -88,125 +139,94 @@ def commodities_of(groups: Sequence[Group]) -> tuple[Commodity, ...]:
 
 
 def time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fraction:
+    """Return what the busiest link needs with `chunks` chunks per shard, in amount / bandwidth."""
     totals = [Fraction(0)] * len(topology.links)
     for number, commodity in enumerate(packing.commodities):
-        units = units_of(packing, commodity, chunks)
-        for way, count in zip(packing.ways[number], counts_of(packing.shares[number], units), strict=True):
+        counts = counts_of(packing, number, chunks)
+        for way, count in zip(packing.ways[number], counts, strict=True):
             for link in way.links.tolist() if count else ():
-                totals[link] += commodity.amount * count / units
+                totals[link] += commodity.amount * count / sum(counts)
     return max(load / link.bandwidth for load, link in zip(totals, topology.links, strict=True))
 
 
-def units_of(packing: GroupPacking, commodity: Commodity, chunks: int) -> int:
-    group = packing.groups[commodity.group]
-    return chunks * (len(group.ranks) if group.commodities == 1 else 1)
+def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
+    """Return the whole units of each way of commodity `number`, near its share: the largest remainders are rounded up.
 
-
-def counts_of(shares: NDArray[np.float64], units: int) -> list[int]:
-    """Return whole units near `shares` of them: the largest remainders are rounded up."""
-    exact = shares * units
+    A unit is a chunk of the shard of a root or pair; for collectives with one commodity, a chunk of any shard.
+    """
+    group = packing.groups[packing.commodities[number].group]
+    units = chunks * (len(group.ranks) if group.commodities == 1 else 1)
+    exact = packing.shares[number] * units
     counts = np.floor(exact + 1e-9).astype(np.int64)
     order = np.argsort(counts - exact, kind="stable")
     counts[order[: units - int(counts.sum())]] += 1
-    result: list[int] = counts.tolist()
-    return result
+    return list(counts.tolist())
 
 
 _CLOSE = Fraction(1, 100)
 
 
 def pack_over_rails(topology: Topology, groups: tuple[Group, ...]) -> GroupPacking | None:
-    """Return paths for all groups if `topology` is boxes with rails and they are within 1 % of the bound, else None."""
+    """Return the closed form for all groups; None if it is not within 1 % of a bound, or not on boxes with rails.
+
+    The members of each group must be at the same places of each of their boxes.
+    """
     fabric = rail_fabric(topology)
-    if fabric is None or not all(_is_even(fabric, group) for group in groups):
+    if fabric is None:
         return None
+    for group in groups:
+        places: dict[int, list[int]] = {}
+        for rank in group.ranks:
+            places.setdefault(int(fabric.box[rank]), []).append(int(fabric.place[rank]))
+        if len(set(map(tuple, places.values()))) > 1:
+            return None
     commodities = commodities_of(groups)
-    ways = tuple(_ways(fabric, groups[commodity.group], commodity) for commodity in commodities)
+    ways = tuple(_ways(fabric, groups[commodity.group], commodity.root) for commodity in commodities)
     shares = tuple(np.full(len(each), 1 / len(each)) for each in ways)
-    packing = GroupPacking(
-        groups, commodities, ways, shares, np.zeros(len(topology.links), dtype=np.int64), Fraction(0)
-    )
-    time = time_in_chunks(topology, packing, 1)
-    for prices in _prices(fabric):
+    nics, lanes = np.zeros((2, len(topology.links)), dtype=np.int64)  # prices on all NICs, and on all lanes into ranks
+    lanes[fabric.lane_links[1] if fabric.has_switch else fabric.lane_links[fabric.lanes > 0]] = 1
+    if fabric.boxes > 1:
+        nics[fabric.narrowest[1]] = 1
+    time = time_in_chunks(topology, GroupPacking(groups, commodities, ways, shares, nics, Fraction(0)), 1)
+    for prices in (nics, lanes, lanes + nics):
         lower = proven_time(topology, groups, prices.tolist())
         if time <= lower * (1 + _CLOSE):
             return GroupPacking(groups, commodities, ways, shares, prices, lower)
     return None
 
 
-def _is_even(fabric: RailFabric, group: Group) -> bool:
-    """Whether the members are at the same places of each of their boxes."""
-    places: dict[int, list[int]] = {}
-    for rank in group.ranks:
-        places.setdefault(int(fabric.box[rank]), []).append(int(fabric.place[rank]))
-    first, *others = places.values()
-    return all(each == first for each in others)
+def _ways(fabric: RailFabric, group: Group, root: int) -> tuple[Routing, ...]:
+    def path(sender: int, receiver: int) -> tuple[int, ...]:
+        if fabric.box[sender] == fabric.box[receiver]:
+            return fabric.lane(sender, receiver)
+        return fabric.path(sender, receiver, sender, receiver)
 
+    def direct(sender: int, receiver: int) -> tuple[int, ...]:
+        return fabric.path(sender, receiver, *(int(side[sender, receiver]) for side in fabric.usual["direct"]))
 
-def _prices(fabric: RailFabric) -> list[NDArray[np.int64]]:
-    """Return prices on all NICs, on all lanes, and on both, into ranks."""
-    nics, lanes = (np.zeros(len(fabric.topology.links), dtype=np.int64) for _ in range(2))
-    if fabric.boxes > 1:
-        nics[fabric.narrowest[1]] = 1
-    lanes[fabric.lane_links[1] if fabric.has_switch else fabric.lane_links[fabric.lanes > 0]] = 1
-    return [*([nics] if fabric.boxes > 1 else []), lanes, lanes + nics]
-
-
-def _ways(fabric: RailFabric, group: Group, commodity: Commodity) -> tuple[Routing, ...]:
     name = group.collective.name
     if name == CollectiveName.ALLTOALL:
-        sender, receiver = fabric.usual["direct"]
-        one = group.ranks[commodity.root]
-        edges = [
-            Edge(0, commodity.root, place, fabric.path(one, other, int(sender[one, other]), int(receiver[one, other])),
-                 target=place)
-            for place, other in enumerate(group.ranks)
-            if other != one
-        ]  # fmt: skip
-        return (Routing(tuple(edges)),)
+        return (routing(group, root, direct),)
+    if name == CollectiveName.ALLREDUCE:
+        trees = [_path_through(fabric, group, start) for start in range(len(group.ranks))]
+        return tuple(routing(group, start, path, tree, tree) for start, tree in enumerate(trees))
+    tree = _path_through(fabric, group, root)
     if name in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
-        return (Routing(tuple(_outward(fabric, group, _order(fabric, group, commodity.root), 0))),)
-    if name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE):
-        return (Routing(tuple(_inward(fabric, group, _order(fabric, group, commodity.root)))),)
-    orders = [_order(fabric, group, root) for root in range(len(group.ranks))]
-    after = len(group.ranks) - 1
-    return tuple(Routing((*_inward(fabric, group, order), *_outward(fabric, group, order, after))) for order in orders)
+        return (routing(group, root, path, down=tree),)
+    return (routing(group, root, path, up=tree),)
 
 
-def _order(fabric: RailFabric, group: Group, root: int) -> list[int]:
-    """Return the members, by place in the group, in the order of the path from `root`."""
-    boxes = sorted({int(fabric.box[rank]) for rank in group.ranks})
-    width = len(group.ranks) // len(boxes)
-    number = {(int(fabric.box[rank]), place % width): place for place, rank in enumerate(_by_box(fabric, group))}
-    members = _by_box(fabric, group)
-    at = members.index(group.ranks[root])
-    first_box, start = divmod(at, width)
+def _path_through(fabric: RailFabric, group: Group, root: int) -> Parents:
+    """Return the path from `root` through all members, box after box, as a tree."""
+    by_box = sorted(range(len(group.ranks)), key=lambda place: (fabric.box[group.ranks[place]], group.ranks[place]))
+    boxes = len({int(fabric.box[rank]) for rank in group.ranks})
+    width = len(by_box) // boxes
+    first_box, start = divmod(by_box.index(root), width)
     order = []
-    for turn in range(len(boxes)):
-        box = boxes[(first_box + turn) % len(boxes)]
-        order += [number[box, (start + step) % width] for step in range(width)]
+    for turn in range(boxes):
+        box = (first_box + turn) % boxes
+        order += [by_box[box * width + (start + step) % width] for step in range(width)]
         start = (start - 1) % width
-    return [group.ranks.index(members[place]) for place in order]
-
-
-def _by_box(fabric: RailFabric, group: Group) -> list[int]:
-    return sorted(group.ranks, key=lambda rank: (int(fabric.box[rank]), int(fabric.place[rank])))
-
-
-def _outward(fabric: RailFabric, group: Group, order: Sequence[int], first: int) -> list[Edge]:
-    return [
-        Edge(first + step, one, other, _path(fabric, group.ranks[one], group.ranks[other]))
-        for step, (one, other) in enumerate(pairwise(order))
-    ]
-
-
-def _inward(fabric: RailFabric, group: Group, order: Sequence[int]) -> list[Edge]:
-    back = list(reversed(order))
-    return [
-        Edge(step, one, other, _path(fabric, group.ranks[one], group.ranks[other]), reduces=True)
-        for step, (one, other) in enumerate(pairwise(back))
-    ]
-
-
-def _path(fabric: RailFabric, one: int, other: int) -> tuple[int, ...]:
-    return fabric.lane(one, other) if fabric.box[one] == fabric.box[other] else fabric.path(one, other, one, other)
+    parents = np.full(len(order), -1, dtype=np.int64)
+    parents[order[1:]] = order[:-1]
+    return parents

@@ -1,13 +1,13 @@
-"""Tokens that several ranks get, as in mixtures of experts: copied where they arrive, and summed up on the way back.
+"""Tokens that several ranks receive, as in mixtures of experts: copied where they arrive, summed on the way back.
 
 On boxes with rails a token crosses to another box once and is copied there; NICs are balanced as in
-`chorale.synth.methods.traffic.two_level`. On other networks tokens follow trees of shortest paths, and ranks copy.
+`chorale.synth.methods.traffic.two_level`. On other networks tokens follow trees of shortest paths, along which ranks
+copy them.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from chorale.synth.collective import CollectiveName, uneven_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.alltoall.linear_program import commodities_of
+from chorale.synth.methods.traffic.cuts import Cut, cuts_of_tokens
 from chorale.synth.methods.traffic.fabric import RailFabric, ShortestPaths, rail_fabric
 from chorale.synth.methods.traffic.planner import plan_amounts
 from chorale.synth.methods.traffic.tokens import TokenRouting
 from chorale.synth.methods.traffic.two_level import split_amounts
 from chorale.synth.schedule.schedule import MAX_CHUNKS, ColumnBounds, Parameter, Routes, Schedule
-from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
 
 Numbers = NDArray[np.int64]
@@ -45,20 +45,17 @@ class Edges(NamedTuple):
 PathOf = Callable[[int, int], tuple[int, ...]]
 
 
-class CutBound(NamedTuple):
-    """time: no plan is faster, in amount / bandwidth;  inside: the nodes of the cut that proves it."""
-
-    time: Fraction
-    inside: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DispatchPlan:
-    """Trees along which tokens spread: every rank gets each chunk of a token at most once.
+    """Trees along which tokens spread; every rank receives each chunk of a token at most once.
 
-    edges: in parts of an amount, `parts` to a unit;  routes: paths of links;  pair: the route of each edge
-    uncopied_time: what the plan takes in which sources send every copy
-    time:  the busiest link needs it, in amount / bandwidth;  method: `two level`, `shortest paths` or `no copies`
+    edges:  their amounts count `parts` to a unit
+    routes: paths of links
+    pair:   the route of each edge
+    bound:  the cut whose time no plan can beat
+    method: `two level`, `shortest paths` or `no copies`
+    uncopied_time: the time of the plan in which sources send every copy
+    time:   what the busiest link needs, in amount / bandwidth
     """
 
     topology: Topology
@@ -66,7 +63,7 @@ class DispatchPlan:
     edges: Edges
     routes: Routes
     pair: Numbers
-    bound: CutBound
+    bound: Cut
     method: str
     parts: int = 1
     uncopied_time: Fraction = Fraction(0)
@@ -82,7 +79,7 @@ class DispatchPlan:
 
     @property
     def combine_time(self) -> Fraction:
-        """Return the time of the way back, over the reverse of every link."""
+        """The time of the way back, over the reverse of every link."""
         return self._time(reverse_routes(self.topology, self.routes))
 
     def _time(self, routes: Routes) -> Fraction:
@@ -93,9 +90,10 @@ class DispatchPlan:
         return self.topology.links.longest_time(loads) / self.parts
 
     def schedule(self, combine: bool = False) -> Schedule:
-        """Return the schedule of the dispatch or of the combine, which runs the dispatch backwards. Not verified.
+        """Return the unverified schedule of the dispatch, or of the combine, which runs the dispatch backwards.
 
-        Raises InvalidInput for more than `MAX_SHARDS` shards, and for a combine without reverse links.
+        Raises:
+            InvalidInput: if there are more than `MAX_SHARDS` shards, or a combine lacks reverse links.
         """
         routing = self.routing
         if len(routing.source) > MAX_SHARDS:
@@ -123,18 +121,20 @@ class DispatchPlan:
         )
 
     def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
-        """Return the claim that no plan needs less time than the bound, in units of `chunk` amounts."""
-        nodes = np.zeros(self.topology.node_count, dtype=np.bool_)
-        nodes[list(self.bound.inside)] = True
-        time = self.bound.time / chunk
+        """Return the claim that no plan needs less time than the bound, in units of `chunk` amounts / bandwidth."""
+        inside, time, region = self.bound.inside, self.bound.time / chunk, self.bound.region
         if combine:
-            time *= _width(self.topology, nodes) / _width(self.topology, ~nodes)
-            nodes = ~nodes
-        return {"kind": "copies-cut", "inside": np.flatnonzero(nodes).tolist(), "time_lower": str(time)}
+            ratio = region.out / region.into
+            inside, time = ~inside, time * (ratio if self.bound.is_out else 1 / ratio)
+        return {"kind": "copies-cut", "inside": np.flatnonzero(inside).tolist(), "time_lower": str(time)}
 
 
 def reverse_routes(topology: Topology, routes: Routes) -> Routes:
-    """Return each route backwards, over the reverse of each link. Raises InvalidInput if one has no reverse."""
+    """Return each route backwards, over the reverse of each link.
+
+    Raises:
+        InvalidInput: if a link has no reverse.
+    """
     links, index = topology.links, topology.links.parallel_index().tolist()
     ends = list(zip(links.src.tolist(), links.dst.tolist(), index, strict=True))
     number = {key: link for link, key in enumerate(ends)}
@@ -149,11 +149,12 @@ def reverse_routes(topology: Topology, routes: Routes) -> Routes:
 
 
 def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
-    """Return a plan of `routing` on `topology`, and a bound by cuts around ranks and boxes. Deterministic."""
+    """Return a plan of `routing` on `topology`, with a bound by cuts around ranks and boxes. Deterministic."""
     if routing.ranks != topology.compute_count:
         rule = f"a routing must be for the {topology.compute_count} ranks of {topology.spec}"
         raise InvalidInput(rule, f"{routing.ranks} ranks in {routing.name}", "choose a routing or a network that fits")
-    bound, fabric = _bound_by_cuts(topology, routing), rail_fabric(topology)
+    bound = max(cuts_of_tokens(topology, routing), key=lambda cut: cut.time)
+    fabric = rail_fabric(topology)
     plans = [_uncopied(topology, routing, bound)]
     if fabric is None:
         edges, path = _along_shortest_paths(topology, routing)
@@ -163,9 +164,15 @@ def plan_dispatch(topology: Topology, routing: TokenRouting) -> DispatchPlan:
     return replace(min(plans, key=lambda plan: plan.time), uncopied_time=plans[0].time)
 
 
-def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: CutBound) -> list[DispatchPlan]:
-    """Return a plan with whole tokens, and if that is not close to the bound, one with tokens in parts."""
-    unit, plans, path = int(np.gcd.reduce(routing.amount)), [], partial(_rail_path, fabric)
+def _rail_plans(fabric: RailFabric, routing: TokenRouting, bound: Cut) -> list[DispatchPlan]:
+    """Return a plan with whole tokens and, if that is not close to the bound, one with tokens in parts."""
+
+    def path(sender: int, receiver: int) -> tuple[int, ...]:
+        if fabric.box[sender] == fabric.box[receiver]:
+            return fabric.lane(sender, receiver)
+        return (*fabric.nic_links[0][sender], *fabric.nic_links[1][receiver])
+
+    unit, plans = int(np.gcd.reduce(routing.amount)), []
     for parts in (1, _TOKEN_PARTS):
         edges = _over_rails(fabric, replace(routing, amount=routing.amount // unit * parts), bound.time / unit * parts)
         edges = edges._replace(lo=edges.lo * unit, hi=edges.hi * unit)
@@ -180,7 +187,7 @@ def _plan(
     routing: TokenRouting,
     edges: Edges,
     path: PathOf,
-    bound: CutBound,
+    bound: Cut,
     method: str,
     parts: int = 1,
 ) -> DispatchPlan:
@@ -190,8 +197,8 @@ def _plan(
     return DispatchPlan(topology, routing, edges, routes, np.searchsorted(pairs, key), bound, method, parts)
 
 
-def _uncopied(topology: Topology, routing: TokenRouting, bound: CutBound) -> DispatchPlan:
-    """Return the plan in which the source sends each target its own copy, as an all-to-all of given sizes does."""
+def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> DispatchPlan:
+    """Return the plan in which the source sends each target a copy of its own, like an all-to-all of given sizes."""
     plan = plan_amounts(topology, routing.without_copies())
     paths, shard, source = plan.paths(), routing.shard, routing.source
     chunk, parts = plan.chunks.chunk.numerator, plan.chunks.chunk.denominator
@@ -206,14 +213,8 @@ def _uncopied(topology: Topology, routing: TokenRouting, bound: CutBound) -> Dis
     return DispatchPlan(topology, routing, edges, routes, order[piece], bound, "no copies", parts)
 
 
-def _rail_path(fabric: RailFabric, sender: int, receiver: int) -> tuple[int, ...]:
-    if fabric.box[sender] == fabric.box[receiver]:
-        return fabric.lane(sender, receiver)
-    return (*fabric.nic_links[0][sender], *fabric.nic_links[1][receiver])
-
-
 def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> Edges:
-    """Return the edges: to relays in the box of the source, over NICs to other boxes, and to the targets there."""
+    """Return the edges to relays in the box of the source, over NICs to other boxes, and to the targets there."""
     box, ranks = fabric.box.astype(np.int64), routing.ranks
     shard, source, targets = routing.shard, routing.source, routing.targets
     near = (box[targets] == box[source[shard]]) & (targets != source[shard])
@@ -221,7 +222,7 @@ def _over_rails(fabric: RailFabric, routing: TokenRouting, least: Fraction) -> E
     far = np.flatnonzero(box[targets] != box[source[shard]])
     if not len(far):
         return star
-    # One crossing for each shard and box; its representative is one of its targets there, by turns.
+    # One crossing for each shard and box, to one of its targets there; consecutive crossings take different targets.
     order = far[np.lexsort((targets[far], box[targets[far]], shard[far]))]
     first = np.flatnonzero(np.diff(shard[order] * len(fabric.members) + box[targets[order]], prepend=-1))
     count = np.diff(np.append(first, len(order)))
@@ -254,9 +255,10 @@ def _edges(shard: Numbers, amount: Numbers, sender: Numbers, receiver: Numbers) 
 def _matched(
     key: Numbers, amount: Numbers, piece_key: Numbers, piece_amount: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Cut crossings and pieces at each other's ends; both have the same amount for each key, a pair of ranks.
+    """Cut crossings and pieces at each other's ends; for each key, a pair of ranks, both have the same amount.
 
-    Returns the crossing and the piece of each part, and the interval of the crossing that it is.
+    Returns:
+        For each part its crossing, its piece, and the first and the last + 1 of its chunks in the crossing.
     """
     by_key = np.argsort(key, kind="stable")
     of_piece = np.argsort(piece_key, kind="stable")
@@ -270,10 +272,10 @@ def _matched(
 
 
 def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edges, routing: TokenRouting) -> Edges:
-    """Return what sources send to relays that do not get it anyway: once, even if it goes on to several boxes."""
+    """Return the edges from sources to relays that are no targets: one even if the data goes on to several boxes."""
     key = row * routing.ranks + relay
-    anew = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
-    order = anew[np.lexsort((lo[anew], key[anew]))]
+    extra = np.flatnonzero(~np.isin(key, star.shard * routing.ranks + star.receiver))
+    order = extra[np.lexsort((lo[extra], key[extra]))]
     if not len(order):
         return Edges(*(order for _ in Edges._fields))
     key, lo, hi = key[order], lo[order], hi[order]
@@ -287,7 +289,7 @@ def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edg
 
 
 def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Edges, PathOf]:
-    """Return trees of shortest paths; a rank on the way of others copies. O(ranks^2 + shards * ranks)."""
+    """Return trees of shortest paths, in which ranks between others copy. O(ranks^2 + shards * ranks)."""
     problem = commodities_of(topology, symmetric=False)
     paths, ranks = ShortestPaths(problem), routing.ranks
     route: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -315,68 +317,3 @@ def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Ed
         parts.append(_edges(shard, routing.amount, parent[rank_of], rank_of)._replace(depth=depth[rank_of] - 1))
     edges = Edges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     return edges, lambda sender, receiver: route[sender, receiver]
-
-
-class Cut(NamedTuple):
-    """time: what crosses needs it, in amount / bandwidth;  ranks: on one side;  is_out: whether it leaves them."""
-
-    time: Fraction
-    ranks: tuple[int, ...]
-    is_out: bool
-
-
-def cuts_of(topology: Topology, routing: TokenRouting) -> list[Cut]:
-    """Return the cuts around each rank and each box, outward and inward. O(targets + ranks)."""
-    shard, cuts = routing.shard, []
-    for group, widths in _groups(topology):
-        own, there = group[routing.source], group[routing.targets]
-        leaves = np.zeros(len(own), dtype=np.bool_)
-        leaves[shard[there != own[shard]]] = True
-        entering = np.unique((shard * len(widths) + there)[there != own[shard]])
-        out, into = np.zeros(len(widths), dtype=np.int64), np.zeros(len(widths), dtype=np.int64)
-        np.add.at(out, own[leaves], routing.amount[leaves])
-        np.add.at(into, entering % len(widths), routing.amount[entering // len(widths)])
-        for number, (ranks, *both) in enumerate(widths):
-            amounts = int(out[number]), int(into[number])
-            for amount, width, is_out in zip(amounts, both, (True, False), strict=True):
-                cuts.append(Cut(amount / width, ranks, is_out))
-    return cuts
-
-
-@lru_cache(maxsize=16)
-def _groups(topology: Topology) -> list[tuple[Numbers, list[tuple[tuple[int, ...], Fraction, Fraction]]]]:
-    """Return the rank of each rank, and the box of each, with the ranks of each group and its bandwidth out and in."""
-    box = np.array(boxes_of(topology), dtype=np.int64)
-    groups = []
-    for group in (np.arange(len(box)), box) if box.any() else (np.arange(len(box)),):
-        widths = []
-        for number in range(int(group.max()) + 1):
-            ranks = np.flatnonzero(group == number)
-            inside = _with_switches(topology, ranks)
-            widths.append((tuple(ranks.tolist()), _width(topology, inside), _width(topology, ~inside)))
-        groups.append((group, widths))
-    return groups
-
-
-def _bound_by_cuts(topology: Topology, routing: TokenRouting) -> CutBound:
-    cut = max(cuts_of(topology, routing), key=lambda one: one.time)
-    inside = _with_switches(topology, np.array(cut.ranks))
-    return CutBound(cut.time, tuple(np.flatnonzero(inside if cut.is_out else ~inside).tolist()))
-
-
-def _width(topology: Topology, nodes: NDArray[np.bool_]) -> Fraction:
-    """Return the bandwidth of all links from `nodes`, bool[nodes], to others."""
-    links = topology.links
-    crossing = links.bandwidth_class[nodes[links.src] & ~nodes[links.dst]]
-    return sum((links.bandwidths[number] for number in crossing.tolist()), Fraction(0))
-
-
-def _with_switches(topology: Topology, ranks: Numbers) -> NDArray[np.bool_]:
-    """Return bool[nodes]: `ranks`, and the switches that are linked to nothing else."""
-    inside = np.zeros(topology.node_count, dtype=np.bool_)
-    inside[ranks] = True
-    links, switches = topology.links, np.arange(topology.node_count) >= topology.compute_count
-    outside = np.zeros(topology.node_count, dtype=np.bool_)
-    outside[links.dst[~inside[links.src]]] = True
-    outside[links.src[~inside[links.dst]]] = True
-    return inside | (switches & ~outside)

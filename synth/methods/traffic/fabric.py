@@ -1,10 +1,9 @@
-"""Boxes with rails, as most clusters of GPUs are: a GPU reaches its box over lanes, and other boxes over its NIC.
+"""Boxes with rails, the form of most GPU clusters: a GPU reaches its box over lanes, and other boxes over its NIC.
 
-What libraries do with given traffic on boxes with rails: every pair over one path, by a rank that relays.
-
-NCCL sends from the sender's NIC, or with PXN (2.12 and later) from the NIC of the local rank whose index in its box is
-that of the receiver, so that data arrives at the receiver's own NIC. Two-level exchanges (Tutel, DeepSpeed) do the same
-in two phases, one inside boxes and one between ranks of equal index.
+Also how libraries send given traffic there: every pair over one path, through one relay. NCCL sends from the sender's
+NIC or, with PXN (2.12 and later), from the NIC of the local rank whose index in its box is that of the receiver, so
+that data arrives at the receiver's own NIC. Two-level exchanges (Tutel, DeepSpeed) do the same in two phases, one
+inside boxes and one between ranks of equal index.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,11 +24,15 @@ from chorale.synth.topology.topology import Topology
 
 Ranks = NDArray[np.int32]
 Amounts = NDArray[np.int64]
+Classes = list[tuple[int, NDArray[np.int64]]]
+"""Each bandwidth of a table, and the entries that have it."""
 
 
 class RailLoads(NamedTuple):
-    """place: int32[ranks], of each rank in its box. inside: int64[ranks, places], on the lane from a rank to a place.
+    """Amounts on every lane and NIC.
 
+    place:     int32[ranks], the place of each rank in its box
+    inside:    int64[ranks, places], on the lane from a rank to a place of its box
     out, into: int64[ranks], on NICs
     """
 
@@ -40,7 +43,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """int32[ranks, ranks]: over whose NICs what the row sends to the column goes out and in; -1 within a box."""
+    """int32[ranks, ranks]: over whose NICs the data from row to column leaves and enters boxes; -1 within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -48,14 +51,16 @@ class Relays(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RailFabric:
-    """members: int32[boxes, places], the ranks of each box, ascending; the NICs of a place are on one switch.
+    """Ranks by box and place, and the links that join them.
 
+    members:    int32[boxes, places], the ranks of each box, ascending; the NICs of one place share a switch
     place, box: int32[ranks], where each rank is
-    lanes:   how ranks reach their box: int64[2, ranks], bandwidths to and from a switch that all share; or
-             int64[ranks, places] of links between all pairs. In units of 1 / `scale`, as `nics`, int64[2, ranks], out
-             and in
-    lane_links: int32 like `lanes`;  nic_links: the links from each rank to the switch, and back, in travel order
-    narrowest:  int32[2, ranks], the link of each of these paths that limits it
+    lanes:      bandwidths inside boxes, in units of 1 / `scale`: int64[2, ranks], to and from a switch that all share,
+                or int64[ranks, places], of links between all pairs
+    nics:       int64[2, ranks], bandwidths out and in, in the same unit
+    lane_links: int32 with the shape of `lanes`
+    nic_links:  the links from each rank to the switch of its rail, and back, in travel order
+    narrowest:  int32[2, ranks], the link that limits each of these paths
     """
 
     topology: Topology
@@ -74,23 +79,13 @@ class RailFabric:
     def boxes(self) -> int:
         return len(self.members)
 
-    @cached_property
-    def _classes(self) -> list[list[tuple[int, NDArray[np.int64]]]]:
-        """Bandwidths of each table of loads, and which entries have them."""
-        lanes = list(self.lanes) if self.has_switch else [self.lanes.ravel()]
-        tables = [*lanes, *self.nics] if self.boxes > 1 else lanes
-        return [
-            [(width, np.flatnonzero(table == width)) for width in np.unique(table).tolist() if width]
-            for table in tables
-        ]
-
     def no_loads(self) -> RailLoads:
         ranks, places = len(self.place), self.members.shape[1]
         inside = np.zeros((ranks, places), dtype=np.int64)
         return RailLoads(self.place, inside, np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64))
 
     def tables(self, loads: RailLoads) -> list[Amounts]:
-        """Return the loads of lanes, to switches and from them or of pairs, and of NICs, out and in."""
+        """Return the loads of lanes (to switches and from them, or of pairs), then those of NICs, out and in."""
         lanes = [loads.inside.ravel()]
         if self.has_switch:
             from_switch = np.empty_like(loads.out)
@@ -98,50 +93,55 @@ class RailFabric:
             lanes = [loads.inside.sum(axis=1), from_switch]
         return [*lanes, loads.out, loads.into] if self.boxes > 1 else lanes
 
+    @cached_property
+    def _classes(self) -> list[Classes]:
+        """The bandwidths of each of `tables`."""
+        lanes = list(self.lanes) if self.has_switch else [self.lanes.ravel()]
+        return list(map(_classes_of, [*lanes, *self.nics] if self.boxes > 1 else lanes))
+
     def time(self, loads: RailLoads) -> Fraction:
         """Return how long the busiest lane or NIC needs, in amount / bandwidth."""
-        longest = Fraction(0)
-        for table, classes in zip(self.tables(loads), self._classes, strict=True):
-            for width, entries in classes:
-                longest = max(longest, Fraction(int(table[entries].max()) * self.scale, width))
-        return longest
+        times = (self._longest(*pair)[0] for pair in zip(self.tables(loads), self._classes, strict=True))
+        return max(times, default=Fraction(0))
+
+    def _longest(self, amounts: Amounts, classes: Classes) -> tuple[Fraction, int]:
+        """Return the largest of amounts / bandwidths, and the entry that has it; exact."""
+        best, chosen = Fraction(0), -1
+        for width, entries in classes:
+            entry = int(entries[amounts[entries].argmax()])
+            time = Fraction(int(amounts[entry]) * self.scale, width)
+            if time > best:
+                best, chosen = time, entry
+        return best, chosen
 
     def cuts(self, sent: Amounts) -> tuple[Fraction, NDArray[np.int64]]:
-        """Return the largest bound by a cut around a rank or a box, and the links that it cuts. O(ranks^2)."""
+        """Return the largest bound by a cut around a rank or a box, and the links of that cut. O(ranks^2)."""
         best, chosen = Fraction(0), np.zeros(0, dtype=np.int64)
-        between = sent.sum(axis=1), sent.sum(axis=0)
         within = sent[self.members[:, :, None], self.members[:, None, :]].sum(axis=(1, 2))
-        for side, amounts in enumerate(between):
-            for width, ranks in self._rank_classes[side]:
-                rank = int(ranks[amounts[ranks].argmax()])
-                time = Fraction(int(amounts[rank]) * self.scale, width)
-                if time > best:
-                    best, chosen = time, self._links_of(rank, side)
-            if self.boxes == 1:
-                continue
-            leaving = amounts[self.members].sum(axis=1) - within
-            for width, boxes in self._box_classes[side]:
-                box = int(boxes[leaving[boxes].argmax()])
-                time = Fraction(int(leaving[box]) * self.scale, width)
+        for side, amounts in enumerate((sent.sum(axis=1), sent.sum(axis=0))):
+            of_ranks, of_boxes = self._cut_classes[side]
+            time, rank = self._longest(amounts, of_ranks)
+            if time > best:
+                best, chosen = time, self._links_of(rank, side)
+            if self.boxes > 1:
+                time, box = self._longest(amounts[self.members].sum(axis=1) - within, of_boxes)
                 if time > best:
                     best, chosen = time, self.narrowest[side, self.members[box]]
         return best, chosen
 
     @cached_property
-    def _rank_classes(self) -> list[list[tuple[int, NDArray[np.int64]]]]:
+    def _cut_classes(self) -> list[tuple[Classes, Classes]]:
+        """The bandwidths of cuts around ranks and around boxes, out of them and into them."""
         sides = self.lanes
         if not self.has_switch:
             into = np.empty(len(self.place), dtype=np.int64)
             into[self.members] = self.lanes[self.members].sum(axis=1)
             sides = np.array([self.lanes.sum(axis=1), into])
-        return [_classes_of(sides[side] + (self.nics[side] if self.boxes > 1 else 0)) for side in (0, 1)]
-
-    @cached_property
-    def _box_classes(self) -> list[list[tuple[int, NDArray[np.int64]]]]:
-        return [_classes_of(self.nics[side][self.members].sum(axis=1)) for side in (0, 1)]
+        ranks = sides + self.nics if self.boxes > 1 else sides
+        return [(_classes_of(ranks[side]), _classes_of(self.nics[side][self.members].sum(axis=1))) for side in (0, 1)]
 
     def _links_of(self, rank: int, side: int) -> NDArray[np.int64]:
-        """Return the links of the cut around `rank`, out of it or into it."""
+        """Return the links of the cut around `rank`: out of it (side 0) or into it (side 1)."""
         if self.has_switch:
             lanes = self.lane_links[side, [rank]]
         else:
@@ -157,7 +157,7 @@ class RailFabric:
         return (int(self.lane_links[source, self.place[target]]),)
 
     def path(self, source: int, target: int, sender: int, receiver: int) -> tuple[int, ...]:
-        """Return the links from `source` to `target` over the NICs of `sender`, -1 for none, and `receiver`."""
+        """Return the links from `source` to `target` over the NICs of `sender` (-1: over none) and `receiver`."""
         if sender < 0:
             return self.lane(source, target)
         before = self.lane(source, sender) if sender != source else ()
@@ -166,15 +166,15 @@ class RailFabric:
 
     @cached_property
     def usual(self) -> dict[str, Relays]:
-        """What libraries do: the direct path and both rails, by the names that baselines have."""
+        """What libraries do, by the names of the baselines: the direct path and both rails."""
         far = self.box[:, None] != self.box
         own, other = np.indices(far.shape, dtype=np.int32)
-        relays = {}
+        relays = {"direct": self._direct()}
         for rail in RAILS:
             relay = relays_of(self.topology, rail).astype(np.int32)
             pair = (own, relay) if rail == "sender" else (relay, other)
             relays[f"{rail}_rail"] = Relays(*(np.where(far, side, np.int32(-1)) for side in pair))
-        return {"direct": self._direct(), **relays}
+        return relays
 
     def _direct(self) -> Relays:
         """Return over whose NICs the shortest path of each pair leads."""
@@ -194,12 +194,53 @@ class RailFabric:
         return Relays(*relays.reshape(2, ranks, ranks))
 
 
-def _classes_of(widths: Amounts) -> list[tuple[int, NDArray[np.int64]]]:
+def _classes_of(widths: Amounts) -> Classes:
     return [(width, np.flatnonzero(widths == width)) for width in np.unique(widths).tolist() if width]
 
 
+@lru_cache(maxsize=16)
+def rail_fabric(topology: Topology) -> RailFabric | None:
+    """Return `topology` as boxes with rails, None if it has another form. O(links).
+
+    All boxes have the same number of ranks, at least two, joined by a switch or by a link between any two. If there are
+    several boxes, each rank has one path to the switch of its rail, over switches of its own.
+    """
+    box = np.array(boxes_of(topology), dtype=np.int32)
+    sizes = np.bincount(box)
+    if sizes[0] < 2 or (sizes != sizes[0]).any():
+        return None
+    members = np.argsort(box, kind="stable").astype(np.int32).reshape(len(sizes), -1)
+    place = np.empty(len(box), dtype=np.int32)
+    place[members] = np.arange(members.shape[1])
+    graph, groups = _Graph(topology), members.tolist()
+    switches = [graph.switch_of(ranks) for ranks in groups]
+    has_switch = None not in switches
+    lane_links = np.zeros((2, len(box)) if has_switch else (len(box), members.shape[1]), dtype=np.int32)
+    for ranks, switch in zip(groups, switches, strict=True):
+        if has_switch:
+            lane_links[:, ranks] = [
+                graph.between((r, switch) for r in ranks),
+                graph.between((switch, r) for r in ranks),
+            ]
+        else:
+            for index, rank in enumerate(ranks):
+                lane_links[rank] = graph.between((rank, other) for other in ranks)
+                lane_links[rank, index] = 0
+    nics = _nics(graph, groups, switches)
+    if nics is None or int(lane_links.min()) < 0:
+        return None
+    widths, scale = topology.links.integer_bandwidths()
+    lanes = widths[lane_links]
+    if not has_switch:  # what a rank sends to itself crosses no link
+        lanes[np.arange(len(box)), place] = 0
+    narrowest = [[min(path, key=lambda link: int(widths[link])) for path in side] for side in nics if side]
+    limits = np.array(narrowest, dtype=np.int32).reshape(2, -1)
+    bandwidths = widths[limits] if len(sizes) > 1 else np.ones((2, len(box)), dtype=np.int64)
+    return RailFabric(topology, has_switch, members, place, box, lanes, bandwidths, scale, lane_links, nics, limits)
+
+
 class _Graph:
-    """near: the neighbours of every node;  links: those from one node to another, -1 for several at once."""
+    """near: the neighbours of every node; links: the link from one node to another, -1 if there are several."""
 
     def __init__(self, topology: Topology) -> None:
         self.ranks = topology.compute_count
@@ -212,11 +253,11 @@ class _Graph:
                 self.near[ends[1]].add(ends[0])
 
     def between(self, pairs: Iterable[tuple[int | None, int | None]]) -> list[int]:
-        """Return the link of each pair of nodes, -1 where there is none or more than one."""
+        """Return the link of each pair of nodes, -1 if there is none or more than one."""
         return [self.links.get(pair, -1) for pair in pairs]
 
     def switch_of(self, ranks: list[int]) -> int | None:
-        """Return the switch that joins `ranks` and nothing else, if no links do."""
+        """Return the switch that joins `ranks` and nothing else, None if there is none or the ranks have links too."""
         inside = set(ranks)
         switches = [node for node in self.near[ranks[0]] if node >= self.ranks and self.near[node] == inside]
         is_alone = len(switches) == 1 and all(self.near[rank].isdisjoint(inside) for rank in ranks)
@@ -236,67 +277,19 @@ class _Graph:
         return None
 
 
-@lru_cache(maxsize=16)
-def rail_fabric(topology: Topology) -> RailFabric | None:
-    """Return `topology` as boxes with rails, None if it is something else. O(links).
-
-    Boxes have equally many ranks, two and more, which a switch or a link between any two joins. With several boxes
-    each rank has one path to the switch of its rail, over switches of its own.
-    """
-    box = np.array(boxes_of(topology), dtype=np.int32)
-    sizes = np.bincount(box)
-    if sizes[0] < 2 or (sizes != sizes[0]).any():
-        return None
-    members = np.argsort(box, kind="stable").astype(np.int32).reshape(len(sizes), -1)
-    graph, groups = _Graph(topology), members.tolist()
-    switches = [graph.switch_of(ranks) for ranks in groups]
-    lane_links = _links_to_switches(graph, groups, switches) if None not in switches else _links_of_pairs(graph, groups)
-    nics = _nics(graph, groups, switches)
-    if nics is None or int(lane_links.min()) < 0:
-        return None
-    place = np.empty(len(box), dtype=np.int32)
-    place[members] = np.arange(members.shape[1])
-    widths, scale = topology.links.integer_bandwidths()
-    lanes = widths[lane_links]
-    if None in switches:  # what a rank sends to itself crosses no link
-        lanes[np.arange(len(box)), place] = 0
-    narrowest = [[min(path, key=lambda link: int(widths[link])) for path in side] for side in nics if side]
-    limits = np.array(narrowest, dtype=np.int32).reshape(2, -1)
-    bandwidths = widths[limits] if len(sizes) > 1 else np.ones((2, len(box)), dtype=np.int64)
-    return RailFabric(
-        topology, None not in switches, members, place, box, lanes, bandwidths, scale, lane_links, nics, limits
-    )
-
-
-def _links_to_switches(graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]) -> Ranks:
-    table = np.empty((2, sum(map(len, groups))), dtype=np.int32)
-    for ranks, switch in zip(groups, switches, strict=True):
-        table[0, ranks] = graph.between((rank, switch) for rank in ranks)
-        table[1, ranks] = graph.between((switch, rank) for rank in ranks)
-    return table
-
-
-def _links_of_pairs(graph: _Graph, groups: list[list[int]]) -> Ranks:
-    table = np.empty((sum(map(len, groups)), len(groups[0])), dtype=np.int32)
-    for ranks in groups:
-        for rank in ranks:
-            table[rank] = graph.between((rank, other) for other in ranks)
-            table[rank, ranks.index(rank)] = 0
-    return table
-
-
 def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
-    """Return the links from every rank to the switch of its rail, and back; of one box none, None for other shapes."""
-    if len(groups) == 1:  # whatever else there is must lead nowhere
-        box = {*groups[0], *([] if switches[0] is None else [switches[0]])}
-        return ((), ()) if all(len(graph.near[node]) == 1 for rank in box for node in graph.near[rank] - box) else None
+    """Return the links from each rank to the switch of its rail, and back; empty for one box, None for other forms."""
+    boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
+    if len(groups) == 1:  # other nodes must not lead anywhere
+        outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])
+        return ((), ()) if all(len(graph.near[node]) == 1 for node in outside) else None
     ends: list[set[int]] = [set() for _ in groups[0]]
     paths: dict[int, list[int]] = {}
-    for ranks, switch in zip(groups, switches, strict=True):
+    for ranks, box in zip(groups, boxes, strict=True):
         for place, rank in enumerate(ranks):
-            path = graph.path_out(rank, {*ranks, *([] if switch is None else [switch])})
+            path = graph.path_out(rank, box)
             if path is None:
                 return None
             ends[place].add(path[-1])
@@ -313,9 +306,9 @@ RAILS: tuple[Rail, ...] = ("sender", "receiver")
 
 
 class ShortestPaths:
-    """One shortest path from every rank to every node: the first link into a node that leads a hop nearer.
+    """One shortest path from every rank to every node: over the first link into a node that comes from one hop nearer.
 
-    hops:    of `problem`, float64[ranks, nodes]
+    hops:    float64[ranks, nodes]
     parents: int64[ranks, nodes], the last link of each path, -1 at its source
     """
 
@@ -329,9 +322,9 @@ class ShortestPaths:
             self.parents[rows, problem.dst[link]] = link
 
     def loads(self, demand: NDArray[np.int64], starts: NDArray[np.int64] | None = None) -> IntegralFlows:
-        """Return int64[links]: the load of every link if row i of `demand`, int64[rows, nodes], goes from `starts[i]`.
+        """Return int64[links], the load of every link, if `starts[i]` sends row i of `demand`, int64[rows, nodes].
 
-        Row i starts at rank i by default. O(rows * nodes * longest path).
+        By default rank i sends row i. O(rows * nodes * longest path).
         """
         problem = self.problem
         hops, parents = (self.hops, self.parents) if starts is None else (self.hops[starts], self.parents[starts])
@@ -345,10 +338,10 @@ class ShortestPaths:
 
 
 def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
-    """Return int64[ranks, ranks]: the rank that relays what the row sends to the column; the row itself within a box.
+    """Return int64[ranks, ranks]: the rank that relays the data from row to column; the row itself within a box.
 
-    Over the sender's rail that is the rank of the receiver's box with the sender's index, over the receiver's rail the
-    rank of the sender's box with the receiver's index. Indices count modulo the ranks of a box.
+    Over the sender's rail this is the rank of the receiver's box with the sender's index, over the receiver's rail the
+    rank of the sender's box with the receiver's index. Indices count modulo the number of ranks in a box.
     """
     box = np.array(boxes_of(topology))
     members = [np.flatnonzero(box == number) for number in range(int(box.max()) + 1)]
@@ -362,17 +355,10 @@ def relays_of(topology: Topology, rail: Rail) -> NDArray[np.int64]:
     return np.where(box[:, None] == box[None, :], own, rank_of[near, same])
 
 
-def usual_relays(topology: Topology) -> dict[str, NDArray[np.int64]]:
-    """Return what libraries do, by its name: the ranks that relay. Without a relay it is the direct path."""
-    ranks = topology.compute_count
-    direct = np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))
-    return {"direct": direct, **{f"{rail} rail": relays_of(topology, rail) for rail in RAILS}}
-
-
 def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return what every rank sends on the way to relays, and what relays send on, like `demand` int64[ranks, nodes].
+    """Return what every rank sends to relays, and what relays send on; both have the shape of `demand`.
 
-    What needs no relay, within a box, is sent by its own source in the second part.
+    Data that needs no relay, within a box, is sent by its source in the second leg.
     """
     ranks = len(relays)
     first, second = np.zeros_like(demand), np.zeros_like(demand)
@@ -381,18 +367,3 @@ def leg_demands(demand: NDArray[np.int64], relays: NDArray[np.int64]) -> tuple[N
     np.add.at(first, (source, relay), np.where(relay == source, 0, amount))
     np.add.at(second, (relay, target), np.where(relay == target, 0, amount))
     return first, second
-
-
-def rail_flows(paths: ShortestPaths, relays: NDArray[np.int64]) -> IntegralFlows:
-    """Return int64[ranks, links]: the flows from each source, over the relays, all at once."""
-    demand, ranks = paths.problem.demand, len(relays)
-    flows = np.zeros((ranks, paths.problem.link_count), dtype=np.int64)
-    for source in range(ranks):
-        alone = np.zeros_like(demand)
-        alone[source] = demand[source]
-        first, second = leg_demands(alone, relays)
-        starts = np.flatnonzero(second.any(axis=1))
-        flows[source] = paths.loads(first[[source]], np.array([source]))
-        if len(starts):
-            flows[source] += paths.loads(second[starts], starts)
-    return flows

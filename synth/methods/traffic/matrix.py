@@ -1,4 +1,4 @@
-"""Traffic matrices: how much each rank sends to each other, as files give it or with the skew of popular experts."""
+"""Traffic matrices: how much each rank sends to each other, from files or with the skew of popular experts."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ MAX_TOTAL_CHUNKS = 2**18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficMatrix:
-    """amounts: int64[ranks, ranks], what the rank of the row sends to that of the column, in bytes or any other unit.
+    """What ranks send to each other.
 
-    The diagonal is what ranks keep: it crosses no link, but a program copies it from input to output.
+    amounts: int64[ranks, ranks], from the rank of the row to that of the column, in bytes or any other unit. What ranks
+             keep, on the diagonal, crosses no link, but a program copies it from input to output.
     """
 
     name: str
@@ -39,21 +40,25 @@ class TrafficMatrix:
 
     @property
     def sent(self) -> Amounts:
-        """What crosses links: the amounts with a diagonal of zeros."""
+        """The amounts that cross links: with a diagonal of zeros."""
         return np.where(np.eye(self.ranks, dtype=np.bool_), 0, self.amounts)
 
     @property
     def mean(self) -> Fraction:
-        """The amount of a pair of different ranks, on average."""
+        """The average amount of a pair of different ranks."""
         return Fraction(int(self.sent.sum()), self.ranks * (self.ranks - 1))
 
     def transposed(self) -> TrafficMatrix:
-        """Return the way back: what mixtures of experts combine after they have dispatched this."""
+        """Return the traffic of the way back: the combine of a mixture of experts, if this is its dispatch."""
         return TrafficMatrix(f"transpose of {self.name}", np.ascontiguousarray(self.amounts.T))
 
 
 def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer]) -> TrafficMatrix:
-    """Return the matrix of `rows`; InvalidInput unless it is square, of whole numbers from 0 to 2^40, and sends any."""
+    """Return the matrix of `rows`.
+
+    Raises:
+        InvalidInput: unless it is square, of whole numbers from 0 to 2^40, and sends something.
+    """
     try:
         table = np.asarray(rows)
     except ValueError:
@@ -74,7 +79,7 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
 
 
 def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
-    """Raise InvalidInput unless `matrix` is for as many ranks as the network `spec` has."""
+    """Raise InvalidInput unless `matrix` is for the number of ranks of the network `spec`."""
     if matrix.ranks != ranks:
         rule = f"a traffic matrix must have a row for each of the {ranks} ranks of {spec}"
         raise InvalidInput(rule, f"{matrix.ranks} rows in {matrix.name}", "choose a matrix or a network that fits")
@@ -83,7 +88,7 @@ def require_ranks(matrix: TrafficMatrix, ranks: int, spec: str) -> None:
 def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
     """Return traffic to experts whose popularity falls as 1 / position^exponent, one expert on each rank.
 
-    `seed` orders the ranks. Every rank sends 1024 units to the most popular one, and to each other at least 1. With
+    `seed` orders the ranks. Every rank sends 1024 units to the most popular expert and at least 1 to each other. With
     exponent 0 all amounts are equal.
 
     >>> zipf_matrix(4, 1.0, 0).amounts[0].tolist()
@@ -101,17 +106,20 @@ def zipf_matrix(ranks: int, exponent: float, seed: int) -> TrafficMatrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkCounts:
-    """counts: int64[ranks, ranks], chunks of each pair, of `chunk` units of the matrix; the last one may be padded."""
+    """Traffic in chunks of `chunk` units of the matrix: int64[ranks, ranks]; the last chunk of a pair may be padded."""
 
     counts: Amounts
     chunk: Fraction
 
 
 def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCounts:
-    """Return the matrix in equal chunks: as many for the largest pair as `largest` says.
+    """Return the matrix in equal chunks, `largest` of them for the largest pair.
 
-    By default none is padded where that takes at most 4096 chunks for a pair and 2^18 in all; else there are as many
-    as these limits allow. Raises InvalidInput for a number outside 1 to 4096, and where 2^18 are exceeded.
+    By default no chunk is padded, if that takes at most 4096 chunks for a pair and 2^18 in total; otherwise there are
+    as many as these limits allow.
+
+    Raises:
+        InvalidInput: if `largest` is outside 1 to 4096, or more than 2^18 chunks would be needed.
     """
     most = int(matrix.amounts.max())
     if largest is None:
@@ -119,8 +127,11 @@ def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCoun
         whole = ChunkCounts(matrix.amounts // common, Fraction(common))
         if int(whole.counts.max()) <= MAX_PAIR_CHUNKS and int(whole.counts.sum()) <= MAX_TOTAL_CHUNKS:
             return whole
-        totals = range(1, MAX_PAIR_CHUNKS + 1)
-        largest = max(1, bisect_right(totals, MAX_TOTAL_CHUNKS, key=lambda count: _total(matrix.amounts, count)))
+
+        def total(number: int) -> int:
+            return int((-(-matrix.amounts * number // most)).sum())
+
+        largest = max(1, bisect_right(range(1, MAX_PAIR_CHUNKS + 1), MAX_TOTAL_CHUNKS, key=total))
     if not 1 <= largest <= MAX_PAIR_CHUNKS:
         raise InvalidInput(f"chunks of the largest pair must be 1 to {MAX_PAIR_CHUNKS}", largest, "choose fewer")
     counts = -(-matrix.amounts * largest // most)
@@ -141,12 +152,8 @@ def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
 
 
 def parts_of_chunks(chunks: ChunkCounts, parts: int) -> ChunkCounts | None:
-    """Return every chunk cut into so many parts; None where they would be too many."""
+    """Return every chunk cut into `parts`; None if these would be too many."""
     counts = chunks.counts * parts
     if int(counts.max()) > MAX_PAIR_CHUNKS or int(counts.sum()) > MAX_TOTAL_CHUNKS:
         return None
     return ChunkCounts(counts, chunks.chunk / parts)
-
-
-def _total(amounts: Amounts, largest: int) -> int:
-    return int((-(-amounts * largest // int(amounts.max()))).sum())

@@ -1,9 +1,9 @@
 """Advice on where experts should be: which to replicate or to swap, and what that gains.
 
-Each step is the best of a few: an expert that many tokens need on the busiest ranks gets a replica on a rank that is
-less busy, or changes places with an expert there. What decides is the bound by cuts, then how unequal all cuts are. The
-baseline is the greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with most tokens each, then experts in
-falling order, each to the rank with the fewest tokens so far.
+Each step is the best of a few: a popular expert on the busiest ranks gets a replica on a rank that is less busy, or
+changes places with an expert there. The bound by cuts decides, then how unequal all cuts are. The baseline is the
+greedy rule of EPLB (DeepSeek, 2025): replicas for the experts with the most tokens, then experts by falling number of
+tokens, each on the rank with the fewest tokens so far.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from chorale.synth.methods.traffic.copies import Cut, cuts_of
+from chorale.synth.methods.traffic.cuts import Cut, cuts_of_tokens
 from chorale.synth.methods.traffic.tokens import Numbers, TokenBatch, route_tokens
 from chorale.synth.topology.topology import Topology
 
@@ -22,9 +22,10 @@ _EXPERTS, _RANKS = 4, 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementStep:
-    """`expert` of `source` is copied to `target`, or swapped with `other` there; time_lower: the bound afterwards.
+    """`expert` of rank `source` is copied to rank `target`, or swapped with the expert `other` there.
 
-    placement: of all experts afterwards, as in `TokenBatch`
+    time_lower: the bound afterwards, in amount / bandwidth
+    placement:  the placement of all experts afterwards, as in `TokenBatch`
     """
 
     expert: int
@@ -36,10 +37,10 @@ class PlacementStep:
 
 
 def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementStep]:
-    """Return up to `most` steps that each lower the bound on the time of the tokens, or make ranks less unequal.
+    """Return up to `most` steps, each of which lowers the bound on the time of the tokens or makes ranks less unequal.
 
-    Deterministic. Steps are chosen by at most 4,096 of the tokens, evenly spread; `time_lower` is for all. O(most *
-    tokens * ranks).
+    Deterministic. At most 4,096 of the tokens, evenly spread, choose the steps; `time_lower` is for all tokens.
+    O(most * tokens * ranks).
     """
     every = -(-len(batch.experts) // _SAMPLE)
     sample = batch._replace(experts=batch.experts[::every], sources=batch.sources[::every])
@@ -47,7 +48,7 @@ def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementSt
     steps: list[PlacementStep] = []
     cost = _cost(topology, sample)
     while len(steps) < most:
-        cuts = cuts_of(topology, route_tokens(sample._replace(placement=placement), ranks))
+        cuts = _cuts(topology, sample._replace(placement=placement))
         options = [
             (_cost(topology, sample._replace(placement=after)), number, (expert, source, target, other), after)
             for number, (expert, source, target, other, after) in enumerate(_options(sample, placement, cuts, ranks))
@@ -61,34 +62,42 @@ def advise(topology: Topology, batch: TokenBatch, most: int) -> list[PlacementSt
 
 
 def bound_of(topology: Topology, batch: TokenBatch) -> Fraction:
-    """Return the time that no plan of `batch` can beat, in amount / bandwidth; 0 if no token leaves its rank."""
-    return max(cut.time for cut in cuts_of(topology, route_tokens(batch, topology.compute_count)))
+    """Return the time that no plan of `batch` can beat, in amount / bandwidth."""
+    return max(cut.time for cut in _cuts(topology, batch))
+
+
+def _cuts(topology: Topology, batch: TokenBatch) -> list[Cut]:
+    return cuts_of_tokens(topology, route_tokens(batch, topology.compute_count))
 
 
 def _cost(topology: Topology, batch: TokenBatch) -> tuple[Fraction, float]:
-    """Return the bound, and how unequal cuts are: the fourth powers of their times, which the largest dominate."""
-    times = [cut.time for cut in cuts_of(topology, route_tokens(batch, topology.compute_count))]
+    """Return the bound and how unequal cuts are: the sum of fourth powers of times, dominated by the largest."""
+    times = [cut.time for cut in _cuts(topology, batch)]
     return max(times), round(sum(float(time / max(times)) ** 4 for time in times) * float(max(times)) ** 4, 9)
 
 
 def _options(
     batch: TokenBatch, placement: Numbers, cuts: list[Cut], ranks: int
 ) -> Iterator[tuple[int, int, int, int | None, Numbers]]:
-    """Yield expert, source, target, what it is swapped with, and the placement then."""
+    """Yield expert, source, target, the expert it is swapped with, and the placement afterwards."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(placement))
     share = tokens / np.maximum((placement >= 0).sum(axis=1), 1)
     into = [cut for cut in cuts if not cut.is_out]
     busiest = max(into, key=lambda cut: cut.time)
     load = np.zeros(ranks)
     for cut in into:  # ranks of busy boxes are busy
-        load[list(cut.ranks)] = np.maximum(load[list(cut.ranks)], float(cut.time))
-    expert, replica = np.nonzero(np.isin(placement, busiest.ranks))
+        ranks_there = list(cut.region.ranks)
+        load[ranks_there] = np.maximum(load[ranks_there], float(cut.time))
+    expert, replica = np.nonzero(np.isin(placement, busiest.region.ranks))
     hot = np.argsort(-share[expert], kind="stable")[:_EXPERTS]
-    calm = [rank for rank in np.argsort(load, kind="stable").tolist() if rank not in busiest.ranks]
+    calm = [rank for rank in np.argsort(load, kind="stable").tolist() if rank not in busiest.region.ranks]
     for which, place in zip(expert[hot].tolist(), replica[hot].tolist(), strict=True):
         source = int(placement[which, place])
         for target in [rank for rank in calm if rank not in placement[which]][:_RANKS]:
-            yield which, source, target, None, _with_replica(placement, which, target)
+            free = np.flatnonzero(placement[which] < 0)
+            after = placement.copy() if len(free) else np.column_stack([placement, np.full(len(placement), -1)])
+            after[which, free[0] if len(free) else -1] = target
+            yield which, source, target, None, after
             there, there_place = np.nonzero(placement == target)
             if len(there):
                 least = int(np.argmin(share[there]))
@@ -98,19 +107,8 @@ def _options(
                     yield which, source, target, int(there[least]), after
 
 
-def _with_replica(placement: Numbers, expert: int, target: int) -> Numbers:
-    free = np.flatnonzero(placement[expert] < 0)
-    if len(free):
-        after = placement.copy()
-    else:
-        after = np.column_stack([placement, np.full(len(placement), -1)])
-        free = np.array([placement.shape[1]])
-    after[expert, free[0]] = target
-    return after
-
-
 def eplb(batch: TokenBatch, ranks: int, replicas: int) -> Numbers:
-    """Return the placement by EPLB's greedy rule with so many additional replicas, like `TokenBatch.placement`."""
+    """Return the placement by EPLB's greedy rule with `replicas` additional replicas, as in `TokenBatch`."""
     tokens = np.bincount(batch.experts[batch.experts >= 0], minlength=len(batch.placement)).astype(float)
     count = np.ones(len(tokens), dtype=np.int64)
     for _ in range(replicas):
@@ -121,7 +119,7 @@ def eplb(batch: TokenBatch, ranks: int, replicas: int) -> Numbers:
     for expert in order[np.argsort(-(tokens / count)[order], kind="stable")].tolist():
         free = (slots > 0) & ~np.isin(np.arange(ranks), placement[expert])
         if not free.any():
-            continue  # every rank with room has it
+            continue  # every rank with room has this expert
         rank = int(np.argmin(np.where(free, load, np.inf)))
         placement[expert, int(np.argmax(placement[expert] < 0))] = rank
         load[rank] += tokens[expert] / count[expert]

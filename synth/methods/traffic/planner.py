@@ -1,15 +1,15 @@
 """Plans of given traffic: flows in whole chunks, a certified bound on the time, and new plans when the traffic changes.
 
 The first plan solves the linear program or, on large networks, descends in link prices. A later one sends the new
-traffic along the flows that there were, in their proportions, and descends in prices where that is not close enough to
-the bound. Bounds follow from prices: what s sends to t pays at least the price distance for each unit, and in time T
-links earn at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices.
-Equal prices on the links into a set of nodes make the bound of that cut.
+traffic along the flows of the earlier plan, in their proportions, and descends in prices if that is not close enough to
+the bound. Bounds follow from prices: each unit from s to t pays at least the price distance, and in time T links earn
+at most T * price * bandwidth, so T >= sum of amount * distance / sum of price * bandwidth, for any prices. Equal prices
+on the links into a set of nodes give the bound of that cut.
 
-Also how long given traffic takes without a plan for it: as libraries send it, in rounds, or as if sizes were equal.
+Also how long given traffic takes without a plan: as libraries send it, in rounds, or as if all sizes were equal.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeVar
@@ -23,16 +23,8 @@ from chorale.synth.methods.alltoall.balance import Flows, IntegralFlows, Router,
 from chorale.synth.methods.alltoall.linear_program import Commodities, commodities_of, reduced_problem
 from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod, distances_by, integer_prices
 from chorale.synth.methods.alltoall.schedule import FlowPaths, flow_paths_of, require_schedule_size, shortened
-from chorale.synth.methods.traffic.fabric import (
-    RAILS,
-    RailFabric,
-    ShortestPaths,
-    leg_demands,
-    rail_fabric,
-    rail_flows,
-    relays_of,
-    usual_relays,
-)
+from chorale.synth.methods.traffic.cuts import cuts_of_amounts
+from chorale.synth.methods.traffic.fabric import RAILS, RailFabric, ShortestPaths, leg_demands, rail_fabric, relays_of
 from chorale.synth.methods.traffic.matrix import (
     Amounts,
     ChunkCounts,
@@ -44,73 +36,7 @@ from chorale.synth.methods.traffic.matrix import (
 )
 from chorale.synth.methods.traffic.plan import PriceBound, Prices, TrafficPlan
 from chorale.synth.methods.traffic.two_level import RailPlan, cut_bound, plan_rails, rails_along
-from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.topology import Topology
-
-
-def best_bound(problem: Commodities, sent: Amounts, candidates: Iterable[Prices]) -> PriceBound:
-    """Return the largest of the bounds by `candidates`, prices of links. O(candidates * sources * links log links)."""
-    bounds = [PriceBound(bound_of(problem, sent, prices), prices) for prices in candidates]
-    return max(bounds, key=lambda bound: bound.time)
-
-
-def bound_of(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
-    """Return the time that `prices` prove; 0 for prices that prove none."""
-    distances = distances_by(problem, prices)[:, : len(sent)].astype(np.int64)  # floats that are whole, below 2^53
-    paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
-    earned = sum(int(price) * int(width) for price, width in zip(prices, widths_of(problem), strict=True) if price)
-    return Fraction(paid * problem.scale, earned) if paid else Fraction(0)
-
-
-def widths_of(problem: Commodities) -> NDArray[np.int64]:
-    """Return the bandwidth of every link, in units of 1 / `scale`."""
-    return problem.class_capacity[problem.link_class]
-
-
-def cut_bounds(topology: Topology, problem: Commodities, sent: Amounts) -> PriceBound:
-    """Return the best bound by cuts around a rank or around the ranks of a box, into it or out of it.
-
-    O(boxes * links + ranks^2).
-    """
-    best = PriceBound(Fraction(0), np.zeros(problem.link_count, dtype=np.int64))
-    chosen: tuple[NDArray[np.bool_], bool] | None = None
-    widths = widths_of(problem).astype(np.float64)
-    for inside in _regions(topology, problem):
-        ranks = inside[: len(sent)]
-        for into in (True, False):
-            crossing = sent[~ranks][:, ranks] if into else sent[ranks][:, ~ranks]
-            width = int(widths[_crossing(problem, inside, into)].sum())
-            time = Fraction(int(crossing.sum()) * problem.scale, width) if width else Fraction(0)
-            if time > best.time:
-                best, chosen = PriceBound(time, best.prices), (inside, into)
-    if chosen is None:
-        return best
-    return PriceBound(best.time, _crossing(problem, *chosen).astype(np.int64))
-
-
-def _crossing(problem: Commodities, inside: NDArray[np.bool_], into: bool) -> NDArray[np.bool_]:
-    first, last = inside[problem.src], inside[problem.dst]
-    return ~first & last if into else first & ~last
-
-
-def _regions(topology: Topology, problem: Commodities) -> Iterator[NDArray[np.bool_]]:
-    """Yield bool[nodes]: each rank alone, then the ranks of each box with the switches that only they are linked to."""
-    ranks, nodes = topology.compute_count, problem.node_count
-    for rank in range(ranks):
-        yield np.arange(nodes) == rank
-    box = np.full(nodes, -1, dtype=np.int64)
-    box[:ranks] = boxes_of(topology)
-    count = int(box.max()) + 1
-    if not 1 < count < ranks:
-        return
-    joined = np.zeros((nodes, count + 1), dtype=np.bool_)
-    joined[problem.src, box[problem.dst]] = joined[problem.dst, box[problem.src]] = True
-    for number in range(count):
-        inside = box == number
-        alone = joined[:, number] & (joined.sum(axis=1) == 1)
-        inside[ranks:] = alone[ranks:]
-        yield inside
-
 
 DEFAULT_GAP = Fraction(1, 200)
 _LARGEST_LOAD = 2**58
@@ -118,23 +44,23 @@ _FINE_UNITS = 720720
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
 _MOST_CELLS = 2**17
-"""Pairs of a rank and a link beyond which flows would take minutes: then the closed form has to do."""
+"""Pairs of a rank and a link above which planning flows would take minutes, so that the closed form has to do."""
 TPlan = TypeVar("TPlan", bound=TrafficPlan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowPlan(TrafficPlan):
-    """problem: all sources and links, with the demand in chunks.
+    """A plan by flows.
 
-    flows: int64[ranks, links of the problem], in chunks: from each source to all of its targets
+    problem: all sources and links, with the demand in chunks
+    flows:   int64[ranks, links of the problem], the chunks from each source to all of its targets
     """
 
     problem: Commodities
     flows: IntegralFlows
 
     def paths(self) -> FlowPaths:
-        paths = flow_paths_of(self.problem, slice(0, len(self.flows)), self.flows)
-        return replace(paths, links=self.problem.link_ids[paths.links])
+        return flow_paths_of(self.problem, slice(0, len(self.flows)), self.flows)
 
 
 def plan_traffic(
@@ -146,11 +72,20 @@ def plan_traffic(
     method: RateMethod | None = None,
     report: BoundsListener | None = None,
 ) -> TrafficPlan:
-    """Return a plan of `matrix` over any routes, all at once, with a certified bound on its time.
+    """Return a plan of `matrix` over any routes, all at the same time, with a certified bound on its time.
 
-    Boxes with rails have a closed form; where that is not within `gap`, and on other networks, flows are planned.
-    chunks: of the largest pair (`chunk_counts`). gap and method: as of `alltoall_rate`, for flows that need not be
-    whole. Raises InvalidInput as `require_schedule_size` does, and for a matrix of another number of ranks.
+    Boxes with rails have a closed form. If that is not within `gap`, and on other networks, flows are planned.
+
+    Args:
+        topology: the network.
+        matrix: what each rank sends to each other.
+        chunks: chunks of the largest pair (`chunk_counts`).
+        gap: accepted gap of flows that need not be whole chunks.
+        method: how flows are planned; also plans flows where there is a closed form.
+        report: receives the bounds of a descent in prices as they improve.
+
+    Raises:
+        InvalidInput: if the network is too large for flows, or the matrix is for another number of ranks.
     """
     require_ranks(matrix, topology.compute_count, topology.spec)
     fabric = rail_fabric(topology) if method is None else None
@@ -170,10 +105,10 @@ def _over_rails(fabric: RailFabric, matrix: TrafficMatrix, chunks: int | None) -
     return plan if finer is None else _better(plan_rails(fabric, matrix, finer), plan)
 
 
-def _better(one: TPlan, other: TPlan) -> TPlan:
-    """Return the faster plan, with the better bound of the two."""
-    bound = max(one.bound, other.bound, key=lambda each: each.time)
-    return replace(other if other.time < one.time else one, bound=bound)
+def _better(left: TPlan, right: TPlan) -> TPlan:
+    """Return the faster plan, with the better of the two bounds."""
+    bound = max(left.bound, right.bound, key=lambda each: each.time)
+    return replace(right if right.time < left.time else left, bound=bound)
 
 
 def _plan_flows(
@@ -186,7 +121,7 @@ def _plan_flows(
 ) -> TrafficPlan:
     require_schedule_size(topology, None)
     counts = chunk_counts(matrix, chunks)
-    problem = problem_of(topology, counts)
+    problem = _problem_of(topology, counts)
     reduction = reduced_problem(topology, problem)
     chosen = choose_method(reduction, method)
     solution = approximate(reduction, chosen, gap, report)
@@ -196,18 +131,22 @@ def _plan_flows(
     starts = [SharedFlows(reduction, shortened(reduction, solution)), start] if chosen == "lp" else [start]
     rate = counts.chunk / bound.time
     chosen_flows = best_of(starts, 1, rate)[1]
-    finest, fine_flows = balanced(start, _fine_units(problem), rate)
+    # Units so fine that rounding loses little, while loads stay within 64 bits.
+    units = max(1, min(_FINE_UNITS, _LARGEST_LOAD // (int(problem.demand.sum()) * problem.node_count)))
+    finest, fine_flows = balanced(start, units, rate)
     shares, fine_shares = (np.concatenate([part for _, part in each.blocks()]) for each in (chosen_flows, fine_flows))
-    flows = Router(problem, 1).route(shares, slice(None))
-    plan = _plan(topology, matrix, problem, counts, flows, bound, chosen, counts.chunk / finest)
+    plan = _routed(topology, matrix, problem, counts, shares, bound, chosen, counts.chunk / finest)
     return _no_slower_than_usual(plan if chunks is not None else _in_finer_chunks(plan, fine_shares, _FINE_GAP))
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
-    """Return a plan of `matrix` along the flows of `plan`, or a new one by prices if these are not within `gap`.
+    """Return a plan of `matrix` along the flows of `plan`, or a new one if those are not within `gap`.
 
-    If that is not enough either, the linear program is solved. Boxes with rails are planned in closed form again.
-    Raises InvalidInput for another number of ranks.
+    New flows descend in prices; if that is not enough, the linear program is solved. Boxes with rails are planned in
+    closed form again.
+
+    Raises:
+        InvalidInput: if the matrix is for another number of ranks.
     """
     topology = plan.topology
     require_ranks(matrix, topology.compute_count, topology.spec)
@@ -231,8 +170,7 @@ def _flows_along(plan: FlowPlan, matrix: TrafficMatrix, gap: Fraction) -> FlowPl
     problem = replace(plan.problem, demand=_demand(plan.topology, counts))
     bound = _bound(plan.topology, problem, matrix, [plan.bound.prices[problem.link_ids]])
     shares = plan.flows.astype(np.float64)
-    flows = Router(problem, 1).route(shares, slice(None))
-    warm = _plan(plan.topology, matrix, problem, counts, flows, bound, "warm")
+    warm = _routed(plan.topology, matrix, problem, counts, shares, bound, "warm")
     return _in_finer_chunks(warm, shares, gap)
 
 
@@ -245,7 +183,7 @@ def along(plan: TrafficPlan, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
-    """Return a plan in the units of `matrix`: in closed form on boxes with rails, else as `plan_traffic` does."""
+    """Return a plan in the units of `matrix`: in closed form on boxes with rails, otherwise like `plan_traffic`."""
     require_ranks(matrix, topology.compute_count, topology.spec)
     fabric = rail_fabric(topology)
     if fabric is None:
@@ -254,27 +192,39 @@ def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
-    """Return a bound on the time of `matrix` that takes no planning: by cuts around ranks and boxes."""
+    """Return a bound on the time of `matrix` that needs no plan: by cuts around ranks and boxes."""
     fabric = rail_fabric(topology)
     if fabric is not None:
         return cut_bound(fabric, matrix).time
-    return _bound(topology, problem_of(topology, chunk_counts(matrix)), matrix, []).time
+    return _bound(topology, _problem_of(topology, chunk_counts(matrix)), matrix, []).time
 
 
 def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
-    """Return `plan`, or what libraries do if whole chunks make that faster."""
-    paths = ShortestPaths(plan.problem)
-    for name, relays in usual_relays(plan.topology).items():
-        first, second = leg_demands(plan.problem.demand, relays)
-        time = longest_time(plan.problem, paths.loads(first) + paths.loads(second)) * plan.chunks.chunk
-        if time < plan.time:
-            flows = rail_flows(paths, relays)
-            plan = replace(plan, flows=flows, time=time, fluid=min(plan.fluid, time), method=name)
+    """Return `plan`, or what libraries do if that is faster because chunks are whole."""
+    problem, ranks = plan.problem, len(plan.problem.demand)
+    paths = ShortestPaths(problem)
+    usual = {"direct": np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))}
+    usual |= {f"{rail} rail": relays_of(plan.topology, rail) for rail in RAILS}
+    for name, relays in usual.items():
+        legs = leg_demands(problem.demand, relays)
+        time = _time_of(plan.topology, problem, sum(map(paths.loads, legs), np.int64(0))) * plan.chunks.chunk
+        if time >= plan.time:
+            continue
+        flows = np.zeros((ranks, problem.link_count), dtype=np.int64)
+        for source in range(ranks):
+            alone = np.zeros_like(problem.demand)
+            alone[source] = problem.demand[source]
+            first, second = leg_demands(alone, relays)
+            starts = np.flatnonzero(second.any(axis=1))
+            flows[source] = paths.loads(first[[source]], np.array([source]))
+            if len(starts):
+                flows[source] += paths.loads(second[starts], starts)
+        plan = replace(plan, flows=flows, time=time, fluid=min(plan.fluid, time), method=name)
     return plan
 
 
 def _in_finer_chunks(plan: FlowPlan, shares: Flows, gap: Fraction) -> FlowPlan:
-    """Return `plan`, or flows like `shares` in parts of its chunks, as few as bring it within `gap` or nearest."""
+    """Return `plan`, or flows like `shares` with its chunks cut into the fewest parts that bring it within `gap`."""
     best, floor = plan, replace(plan, time=plan.fluid)
     for parts in _PARTS:
         if best.gap <= max(gap, floor.gap):
@@ -283,13 +233,29 @@ def _in_finer_chunks(plan: FlowPlan, shares: Flows, gap: Fraction) -> FlowPlan:
         if counts is None:
             break
         problem = replace(plan.problem, demand=_demand(plan.topology, counts))
-        flows = Router(problem, 1).route(shares, slice(None))
-        tried = _plan(plan.topology, plan.matrix, problem, counts, flows, plan.bound, plan.method, plan.fluid)
+        tried = _routed(plan.topology, plan.matrix, problem, counts, shares, plan.bound, plan.method, plan.fluid)
         best = tried if tried.time < best.time else best
     return best
 
 
-def problem_of(topology: Topology, counts: ChunkCounts) -> Commodities:
+def _routed(
+    topology: Topology,
+    matrix: TrafficMatrix,
+    problem: Commodities,
+    counts: ChunkCounts,
+    shares: Flows,
+    bound: PriceBound,
+    method: str,
+    fluid: Fraction | None = None,
+) -> FlowPlan:
+    """Return the plan whose whole chunks follow `shares`, float64[ranks, links of the problem]."""
+    flows = Router(problem, 1).route(shares, slice(None))
+    time = _time_of(topology, problem, flows.sum(axis=0)) * counts.chunk
+    least = time if fluid is None else min(fluid, time)
+    return FlowPlan(topology, matrix, counts, time, least, bound, method, problem, flows)
+
+
+def _problem_of(topology: Topology, counts: ChunkCounts) -> Commodities:
     """Return the flow problem without symmetries, whose demand is in chunks."""
     return replace(commodities_of(topology, symmetric=False), demand=_demand(topology, counts))
 
@@ -302,44 +268,34 @@ def _demand(topology: Topology, counts: ChunkCounts) -> NDArray[np.int64]:
 
 
 def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, candidates: Sequence[Prices]) -> PriceBound:
-    """Return the best bound by cuts, by equal prices and by `candidates`."""
-    sent = matrix.sent
-    equal = np.ones(problem.link_count, dtype=np.int64)
-    priced = best_bound(problem, sent, [*candidates, equal])
-    best = max(cut_bounds(topology, problem, sent), priced, key=lambda bound: bound.time)
-    prices = np.zeros(len(topology.links), dtype=np.int64)
-    prices[problem.link_ids] = best.prices
-    return best._replace(prices=prices)
+    """Return the best bound by cuts, by equal prices and by `candidates`, prices of the links of the problem."""
+    sent, links = matrix.sent, topology.links
+    cut = max(cuts_of_amounts(topology, sent), key=lambda each: each.time)
+    inside = cut.inside
+    best = PriceBound(cut.time, (inside[links.src] & ~inside[links.dst]).astype(np.int64))
+    for prices in (*candidates, np.ones(problem.link_count, dtype=np.int64)):
+        time = _proven(problem, sent, prices)
+        if time > best.time:
+            spread = np.zeros(len(links), dtype=np.int64)
+            spread[problem.link_ids] = prices
+            best = PriceBound(time, spread)
+    return best
 
 
-def _plan(
-    topology: Topology,
-    matrix: TrafficMatrix,
-    problem: Commodities,
-    counts: ChunkCounts,
-    flows: IntegralFlows,
-    bound: PriceBound,
-    method: str,
-    fluid: Fraction | None = None,
-) -> FlowPlan:
-    time = longest_time(problem, flows.sum(axis=0)) * counts.chunk
-    least = time if fluid is None else min(fluid, time)
-    return FlowPlan(topology, matrix, counts, time, least, bound, method, problem, flows)
+def _proven(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
+    """Return the time that `prices` prove; 0 if they prove none. O(sources * links * log links)."""
+    distances = distances_by(problem, prices)[:, : len(sent)].astype(np.int64)  # whole numbers below 2^53
+    paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
+    widths = problem.class_capacity[problem.link_class]
+    earned = sum(int(price) * int(width) for price, width in zip(prices, widths, strict=True) if price)
+    return Fraction(paid * problem.scale, earned) if paid else Fraction(0)
 
 
-def longest_time(problem: Commodities, loads: NDArray[np.int64]) -> Fraction:
-    """Return the largest load over bandwidth, of loads per link of the problem."""
-    widths = widths_of(problem)
-    largest: dict[int, int] = {}
-    for width in np.unique(widths).tolist():
-        largest[width] = int(loads[widths == width].max())
-    return max(Fraction(load * problem.scale, width) for width, load in largest.items())
-
-
-def _fine_units(problem: Commodities) -> int:
-    """Return into how many parts to cut chunks so that rounding loses little and loads stay within 64 bits."""
-    most = int(problem.demand.sum()) * problem.node_count
-    return max(1, min(_FINE_UNITS, _LARGEST_LOAD // most))
+def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64]) -> Fraction:
+    """Return the time of the busiest link; `loads` are per link of the problem."""
+    spread = np.zeros(len(topology.links), dtype=np.int64)
+    spread[problem.link_ids] = loads
+    return topology.links.longest_time(spread)
 
 
 BASELINES: Mapping[str, str] = {
@@ -352,48 +308,45 @@ BASELINES: Mapping[str, str] = {
     "uniform_paths": "over the paths of the all-to-all of equal sizes",
     "uniform_padded": "an all-to-all of equal sizes, all pairs padded to the largest",
 }
-"""What the times are of. What libraries do on boxes with rails is the same as `direct` in a single box."""
+"""How each baseline sends the traffic. What libraries do on boxes with rails equals `direct` in a single box."""
 LIBRARY = ("direct", "sender_rail", "receiver_rail", "two_level")
-"""What libraries do; the fastest is the baseline."""
+"""The baselines that libraries use; a plan is compared with the fastest of them."""
 
 
 def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
-    """Return the times of `BASELINES` for the traffic of `plan`, in units of amount / bandwidth.
+    """Return the times of `BASELINES` for the chunks of `plan`, in units of amount / bandwidth.
 
-    All send the chunks of the plan. Exact but for the rounding of even shares. Bandwidth alone: no latencies, and the
-    busiest link is never idle, so that real times are not shorter.
+    Times are exact except for the rounding of even shares. They count bandwidth alone: without latencies, and with a
+    busiest link that is never idle, so real times are not shorter.
     """
-    topology, problem, chunk = plan.topology, problem_of(plan.topology, plan.chunks), plan.chunks.chunk
+    topology, problem, chunk = plan.topology, _problem_of(plan.topology, plan.chunks), plan.chunks.chunk
     paths = ShortestPaths(problem)
-    uniform = _through_uniform_flows(topology, problem)
+    widths = problem.class_capacity[problem.link_class]
+    even = Fraction(float((_even_loads(problem, paths.hops) * problem.scale / widths).max()))
+    rails, levels = {}, []
+    for rail in RAILS:
+        loads = [paths.loads(leg) for leg in leg_demands(problem.demand, relays_of(topology, rail))]
+        rails[f"{rail}_rail"] = _time_of(topology, problem, loads[0] + loads[1])
+        levels.append(sum((_time_of(topology, problem, load) for load in loads), Fraction(0)))
+    # Pairs that keep to the flows of the uniform all-to-all, in their proportions.
+    reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
+    solution = approximate(reduction, choose_method(reduction, None), ALLTOALL_GAP, None)
+    flows = np.concatenate([part for _, part in SharedFlows(reduction, solution.class_flow).blocks()])
+    uniform = Router(problem, 1).route(flows, slice(None)).sum(axis=0)
     times = {
-        "direct": longest_time(problem, paths.loads(problem.demand)),
-        "direct_ecmp": _largest(problem, _even_loads(problem, paths.hops)),
-        **_rails(topology, paths),
-        "pairwise": _rounds(problem, paths.parents),
-        "uniform_paths": longest_time(problem, uniform),
+        "direct": _time_of(topology, problem, paths.loads(problem.demand)),
+        "direct_ecmp": even,
+        **rails,
+        "two_level": min(levels),
+        "pairwise": sum(_round_times(topology, problem, paths.parents), Fraction(0)),
+        "uniform_paths": _time_of(topology, problem, uniform),
         "uniform_padded": int(problem.demand.max()) / alltoall_rate(topology).lower,
     }
     return {name: time * chunk for name, time in times.items()}
 
 
-def _rails(topology: Topology, paths: ShortestPaths) -> dict[str, Fraction]:
-    """Return the times over the sender's rail, over the receiver's rail, and in two phases."""
-    times, levels = {}, []
-    for rail in RAILS:
-        legs = leg_demands(paths.problem.demand, relays_of(topology, rail))
-        loads = [paths.loads(leg) for leg in legs]
-        times[f"{rail}_rail"] = longest_time(paths.problem, loads[0] + loads[1])
-        levels.append(sum((longest_time(paths.problem, load) for load in loads), Fraction(0)))
-    return {**times, "two_level": min(levels)}
-
-
-def _largest(problem: Commodities, loads: NDArray[np.float64]) -> Fraction:
-    return Fraction(float((loads * problem.scale / widths_of(problem)).max()))
-
-
 def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the load of every link if nodes take what they need in equal parts over all links one hop nearer."""
+    """Return the load of every link if nodes take what they need in equal parts over all links from one hop nearer."""
     nearer = hops[:, problem.src] + 1 == hops[:, problem.dst]
     ways = np.add.reduceat(nearer, problem.incoming[:-1], axis=1)
     need, loads = problem.demand.astype(np.float64), np.zeros(problem.link_count)
@@ -405,10 +358,10 @@ def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.f
     return loads
 
 
-def _rounds(problem: Commodities, parents: NDArray[np.int64]) -> Fraction:
-    """Return the time of rounds r = 1 to N - 1, in which s sends to s + r; each ends with its busiest link."""
+def _round_times(topology: Topology, problem: Commodities, parents: NDArray[np.int64]) -> Iterable[Fraction]:
+    """Yield the time of each round r = 1 to N - 1, in which s sends to s + r over one shortest path."""
     ranks = len(problem.demand)
-    source, total = np.arange(ranks), Fraction(0)
+    source = np.arange(ranks)
     for distance in range(1, ranks):
         target = (source + distance) % ranks
         amount, node = problem.demand[source, target], target.copy()
@@ -417,14 +370,4 @@ def _rounds(problem: Commodities, parents: NDArray[np.int64]) -> Fraction:
             link = parents[source[left], node[left]]
             np.add.at(loads, link, amount[left])
             node[left] = problem.src[link]
-        total += longest_time(problem, loads)
-    return total
-
-
-def _through_uniform_flows(topology: Topology, problem: Commodities) -> NDArray[np.int64]:
-    """Return the load of every link where pairs keep to the flows of the uniform all-to-all, in their proportions."""
-    reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
-    solution = approximate(reduction, choose_method(reduction, None), ALLTOALL_GAP, None)
-    flows = np.concatenate([part for _, part in SharedFlows(reduction, solution.class_flow).blocks()])
-    loads: NDArray[np.int64] = Router(problem, 1).route(flows, slice(None)).sum(axis=0)
-    return loads
+        yield _time_of(topology, problem, loads)

@@ -1,4 +1,4 @@
-"""Tokens of mixtures of experts: which experts each goes to, and so which ranks."""
+"""Tokens of mixtures of experts: which experts each one goes to, and therefore which ranks."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,8 +18,8 @@ MAX_TOKENS = 2**20
 class TokenRouting:
     """Shard i: `amount[i]` from rank `source[i]` to each rank of `targets[offsets[i]:offsets[i + 1]]`, ascending.
 
-    source, targets: int64, ranks; a source may be one of its targets: that copy crosses no link
-    amount:          int64, bytes or any other unit
+    source, targets: int64, ranks. A source may be one of its targets; that copy crosses no link.
+    amount:          int64, in bytes or any other unit
     """
 
     name: str
@@ -31,7 +31,7 @@ class TokenRouting:
 
     @property
     def shard(self) -> Numbers:
-        """Return the shard of each entry of `targets`."""
+        """The shard of each entry of `targets`."""
         return np.repeat(np.arange(len(self.source)), np.diff(self.offsets))
 
     def members(self) -> list[list[int]]:
@@ -40,7 +40,7 @@ class TokenRouting:
         return [[source, *part.tolist()] for source, part in zip(self.source.tolist(), parts, strict=True)]
 
     def without_copies(self) -> TrafficMatrix:
-        """Return the amounts of all pairs if each target gets the token from its source, as all-to-all sends it."""
+        """Return the amounts of all pairs if each target receives the token from its source, as in an all-to-all."""
         amounts = np.zeros((self.ranks, self.ranks), dtype=np.int64)
         np.add.at(amounts, (self.source[self.shard], self.targets), self.amount[self.shard])
         return traffic_matrix(self.name, amounts)
@@ -50,9 +50,9 @@ class TokenBatch(NamedTuple):
     """Tokens and where their experts are.
 
     experts:   int[tokens, k], the experts of each token; -1 for none
-    sources:   the rank that has each token
-    placement: int[experts, replicas], the ranks of each expert, -1 for none: a token goes to the replica at its own
-               rank, or else to one where it goes anyway, or to each in turn
+    sources:   int[tokens], the rank that has each token
+    placement: int[experts, replicas], the ranks of each expert, -1 for none. A token goes to the replica on its own
+               rank, otherwise to one on a rank that it visits anyway, otherwise to each replica in turn.
     """
 
     name: str
@@ -63,9 +63,10 @@ class TokenBatch(NamedTuple):
 
 
 def route_tokens(batch: TokenBatch, ranks: int) -> TokenRouting:
-    """Return the routing of tokens; those with the same source and targets are one shard. O(tokens * ranks / 64).
+    """Return the routing of tokens; those with the same source and targets form one shard. O(tokens * ranks / 64).
 
-    Raises InvalidInput for ranks and experts that there are not, and if no token leaves its rank.
+    Raises:
+        InvalidInput: if a rank or an expert does not exist, or no token leaves its rank.
     """
     name, experts, sources, placement, token_bytes = batch
     _require_between("the expert of a token", experts, -1, len(placement) - 1)
@@ -102,7 +103,7 @@ def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: 
 
 
 def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
-    """Return of each row of `hosts` the source itself, or a rank that gets the token anyway, else one by turns."""
+    """Return for each row of `hosts` the source itself, otherwise a rank in `goes`, otherwise each host in turn."""
     row = np.arange(len(hosts))
     some = (hosts >= 0).sum(axis=1)
     score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))

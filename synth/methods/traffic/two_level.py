@@ -1,8 +1,8 @@
-"""Plans of traffic over boxes with rails, in closed form: NICs are balanced between any two boxes, then inside them.
+"""Plans of traffic over boxes with rails in closed form: NICs are balanced between any two boxes, then inside them.
 
-Where NICs limit, equal levels of all NICs of a box meet the bound of the cut around it. Ranks keep what they can on
-their own NICs, so that little crosses the box twice. Where the lane of a rank limits instead, a larger part of what it
-sends or receives goes over its own NIC, as much as the bound leaves room for.
+If NICs limit, filling all NICs of a box to the same level meets the bound of the cut around it. Ranks keep what they
+can on their own NICs, so that little data crosses the box twice. If the lane of a rank limits, a larger part of what it
+sends or receives uses its own NIC, as much as the bound leaves room for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLOSE = Fraction(1, 1000)
 
 
 class Pieces(NamedTuple):
-    """Row i: `amount` from source to target, over the NICs of sender, -1 for what stays in a box, and receiver."""
+    """Row i: `amount` goes from source to target over the NICs of sender (-1 within a box) and receiver."""
 
     source: Ranks
     target: Ranks
@@ -36,16 +36,15 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailPlan(TrafficPlan):
-    """pieces: what goes over which NICs, in chunks, in any order."""
+    """pieces: which chunks go over which NICs, in any order."""
 
     fabric: RailFabric
     pieces: Pieces
 
     def ordered(self) -> tuple[Pieces, Amounts]:
-        """Return the pieces by pair, and which part of its pair each begins with, in chunks."""
+        """Return the pieces sorted by pair, and the first chunk of its pair in each piece."""
         order = np.lexsort((self.pieces.target, self.pieces.source))
-        source, target, sender, receiver, amount = self.pieces
-        pieces = Pieces(source[order], target[order], sender[order], receiver[order], amount[order])
+        pieces = Pieces(*(column[order] for column in self.pieces))
         pair = pieces.source.astype(np.int64) * len(self.fabric.place) + pieces.target
         before = np.cumsum(pieces.amount) - pieces.amount
         first = np.flatnonzero(np.append(True, pair[1:] != pair[:-1]))
@@ -62,21 +61,14 @@ class RailPlan(TrafficPlan):
 
 
 def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
-    """Return a plan that splits the amounts of `matrix` as `plan` does; pairs that it lacks go directly. O(ranks^2)."""
+    """Return a plan that splits `matrix` in the proportions of `plan`; new pairs take the direct path. O(ranks^2)."""
     fabric, counts = plan.fabric, ChunkCounts(matrix.amounts, Fraction(1))
     pieces, lo = plan.ordered()
     before, now = (amounts[pieces.source, pieces.target] for amounts in (plan.chunks.counts, matrix.amounts))
     first, last = (np.rint(part / before * now).astype(np.int64) for part in (lo, lo + pieces.amount))
-    lacking = np.where(plan.chunks.counts == 0, matrix.amounts, 0)
-    direct = _pieces_over(lacking, *fabric.usual["direct"])
-    parts = pieces._replace(amount=last - first)
-    split = Pieces(
-        np.append(parts.source, direct.source),
-        np.append(parts.target, direct.target),
-        np.append(parts.sender, direct.sender),
-        np.append(parts.receiver, direct.receiver),
-        np.append(parts.amount, direct.amount),
-    )
+    new = np.where(plan.chunks.counts == 0, matrix.amounts, 0)
+    parts, direct = pieces._replace(amount=last - first), _pieces_over(new, *fabric.usual["direct"])
+    split = Pieces(*(np.append(*columns) for columns in zip(parts, direct, strict=True)))
     loads = fabric.no_loads()
     native.add_piece_loads(*split, loads)
     time = fabric.time(loads)
@@ -84,7 +76,7 @@ def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
 
 
 def cut_bound(fabric: RailFabric, matrix: TrafficMatrix) -> PriceBound:
-    """Return the bound of cuts around ranks and boxes. O(ranks^2)."""
+    """Return the bound by cuts around ranks and boxes. O(ranks^2)."""
     time, links = fabric.cuts(matrix.sent)
     prices = np.zeros(len(fabric.topology.links), dtype=np.int64)
     prices[links] = 1
@@ -92,15 +84,20 @@ def cut_bound(fabric: RailFabric, matrix: TrafficMatrix) -> PriceBound:
 
 
 def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -> RailPlan:
-    """Return a plan that is no slower than what libraries do, and the bound of cuts around ranks and boxes. O(ranks^2).
+    """Return a plan that is at least as fast as what libraries do, with the bound by cuts around ranks and boxes.
 
-    Deterministic; each of at most 8 rounds costs as much.
+    Deterministic. At most 8 rounds of O(ranks^2).
     """
     bound, sent = cut_bound(fabric, matrix), counts.counts
-    names = {name: _time_over(fabric, sent, *relays) for name, relays in fabric.usual.items()}
-    method = min(names, key=lambda name: names[name])
-    best, pieces = names[method], None
-    least = bound.time / counts.chunk
+    best, method = None, ""
+    for name, relays in fabric.usual.items():
+        loads = fabric.no_loads()
+        native.add_relayed_loads(sent, *relays, loads)
+        time = fabric.time(loads)
+        if best is None or time < best:
+            best, method = time, name
+    assert best is not None
+    least, pieces = bound.time / counts.chunk, None
     if best > least:
         reached, split = _balanced(fabric, sent, least)
         if reached < best:
@@ -111,76 +108,53 @@ def plan_rails(fabric: RailFabric, matrix: TrafficMatrix, counts: ChunkCounts) -
     return RailPlan(fabric.topology, matrix, counts, took, took, bound, method.replace("_", " "), fabric, pieces)
 
 
-def _time_over(fabric: RailFabric, sent: Amounts, sender: Ranks, receiver: Ranks) -> Fraction:
-    loads = fabric.no_loads()
-    native.add_relayed_loads(sent, sender, receiver, loads)
-    return fabric.time(loads)
-
-
 def _pieces_over(sent: Amounts, sender: Ranks, receiver: Ranks) -> Pieces:
     away = sent > 0
     np.fill_diagonal(away, False)
     source, target = np.nonzero(away)
-    columns = source.astype(np.int32), target.astype(np.int32), sender[away], receiver[away]
-    return Pieces(*columns, sent[away])
+    return Pieces(source.astype(np.int32), target.astype(np.int32), sender[away], receiver[away], sent[away])
 
 
 def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction) -> Pieces:
-    """Return `sent` in pieces over NICs that are balanced for a time of `least`, with ranks' own NICs first."""
+    """Return `sent` in pieces over NICs that are balanced for a time of `least`; ranks use their own NICs first."""
     return _balanced(fabric, sent, least)[1]
 
 
 def _balanced(fabric: RailFabric, sent: Amounts, least: Fraction) -> tuple[Fraction, Pieces]:
-    """Return the best of a few splits, each with other levels of the NICs of ranks whose lanes were too busy."""
+    """Return the best of a few splits; each moves load away from the lanes that were too busy in the one before.
+
+    What a lane has too much of moves to the rank's own NIC if that has room; otherwise its rank relays less.
+    """
+    limit = float(least / fabric.scale)
     far = np.where(fabric.box[:, None] != fabric.box, sent, 0)
-    levels = _Levels.of(fabric, np.stack([far.sum(axis=1), far.sum(axis=0)]), float(least / fabric.scale))
+    ends = np.stack([far.sum(axis=1), far.sum(axis=0)])  # what ranks send to other boxes, and receive from them
+    widths = fabric.nics.astype(np.float64)  # of NICs as they are filled: reduced for ranks that should relay less
+    own = np.zeros(ends.shape)  # the part of `ends` that must use the rank's own NIC
     best: tuple[Fraction, Pieces] | None = None
     for _ in range(_ROUNDS):
-        pieces = Pieces(*native.split_over_rails(sent, fabric.members, levels.widths, levels.own))
+        pieces = Pieces(*native.split_over_rails(sent, fabric.members, widths, own))
         loads = fabric.no_loads()
         native.add_piece_loads(*pieces, loads)
         time = fabric.time(loads)
         if best is None or time < best[0]:
             best = time, pieces
-        if best[0] <= least * (1 + _CLOSE) or not levels.relieve(loads):
+        excess = _excess(fabric, loads, limit)
+        if best[0] <= least * (1 + _CLOSE) or not excess.any():
             break
+        moved = np.minimum(excess, np.maximum(limit * fabric.nics - own * ends, 0.0))
+        own = np.minimum(own + moved / np.maximum(ends, 1), 1.0)
+        relayed = np.maximum(np.stack([loads.into, loads.out]), 1)
+        widths *= np.maximum(1 - (excess - moved) / relayed, 1e-6)[::-1]
     assert best is not None
     return best
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Levels:
-    """How busy NICs are to be, by what lanes have too much of. All are float64[2, ranks], for sending and receiving.
-
-    far:    what ranks send to other boxes and receive from them;  least: the time to reach, for widths in whole units
-    widths: of NICs, less where ranks had better not relay;  own: the part of `far` that must use the own NIC
-    """
-
-    fabric: RailFabric
-    far: Amounts
-    least: float
-    widths: NDArray[np.float64]
-    own: NDArray[np.float64]
-
-    @staticmethod
-    def of(fabric: RailFabric, far: Amounts, least: float) -> _Levels:
-        return _Levels(fabric, far, least, fabric.nics.astype(np.float64), np.zeros(far.shape))
-
-    def relieve(self, loads: RailLoads) -> bool:
-        """Move what lanes have too much of to own NICs, as far as these have room, then let others relay instead."""
-        excess = self._excess(loads)
-        room = np.maximum(self.least * self.fabric.nics - self.own * self.far, 0.0)
-        moved = np.minimum(excess, room)
-        self.own[:] = np.minimum(self.own + moved / np.maximum(self.far, 1), 1.0)
-        relayed = np.maximum(np.stack([loads.into, loads.out]), 1)
-        self.widths[:] *= np.maximum(1 - (excess - moved) / relayed, 1e-6)[::-1]
-        return bool(excess.any())
-
-    def _excess(self, loads: RailLoads) -> NDArray[np.float64]:
-        fabric, tables = self.fabric, self.fabric.tables(loads)
-        if fabric.has_switch:
-            return np.stack([np.maximum(tables[side] - self.least * fabric.lanes[side], 0.0) for side in (0, 1)])
-        lanes = np.maximum(loads.inside - self.least * fabric.lanes, 0.0)
-        into = np.empty(len(lanes))
-        into[fabric.members] = lanes[fabric.members].sum(axis=1)
-        return np.stack([lanes.sum(axis=1), into])
+def _excess(fabric: RailFabric, loads: RailLoads, limit: float) -> NDArray[np.float64]:
+    """Return float64[2, ranks]: what the lanes out of each rank, and into it, carry beyond a time of `limit`."""
+    if fabric.has_switch:
+        tables = fabric.tables(loads)
+        return np.stack([np.maximum(tables[side] - limit * fabric.lanes[side], 0.0) for side in (0, 1)])
+    lanes = np.maximum(loads.inside - limit * fabric.lanes, 0.0)
+    into = np.empty(len(lanes))
+    into[fabric.members] = lanes[fabric.members].sum(axis=1)
+    return np.stack([lanes.sum(axis=1), into])

@@ -1,0 +1,103 @@
+"""Cuts around ranks and boxes: what must cross them needs at least its amount over the bandwidth of the cut."""
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.methods.traffic.tokens import TokenRouting
+from chorale.synth.topology.boxes import boxes_of
+from chorale.synth.topology.topology import Topology
+
+
+class Region(NamedTuple):
+    """A rank, or a box with the switches that are linked to nothing else.
+
+    ranks:     its ranks
+    inside:    bool[nodes]
+    out, into: bandwidth of the links that leave it and enter it, in the unit of the topology
+    """
+
+    ranks: tuple[int, ...]
+    inside: NDArray[np.bool_]
+    out: Fraction
+    into: Fraction
+
+
+class Cut(NamedTuple):
+    """What crosses the border of `region`, outward if `is_out`, needs at least `time`, in amount / bandwidth."""
+
+    time: Fraction
+    region: Region
+    is_out: bool
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """bool[nodes]: the side that data leaves."""
+        return self.region.inside if self.is_out else ~self.region.inside
+
+
+@lru_cache(maxsize=16)
+def regions_of(topology: Topology) -> list[tuple[NDArray[np.int64], list[Region]]]:
+    """Return the ranks as regions, then the boxes if there are several: int64[ranks], the region of each, and all."""
+    links, box = topology.links, np.array(boxes_of(topology), dtype=np.int64)
+    switches = np.arange(topology.node_count) >= topology.compute_count
+
+    def width(nodes: NDArray[np.bool_]) -> Fraction:
+        crossing = links.bandwidth_class[nodes[links.src] & ~nodes[links.dst]]
+        return sum((links.bandwidths[number] for number in crossing.tolist()), Fraction(0))
+
+    partitions = []
+    for group in (np.arange(len(box)), box) if box.any() else (np.arange(len(box)),):
+        regions = []
+        for number in range(int(group.max()) + 1):
+            ranks = np.flatnonzero(group == number)
+            inside, outside = np.zeros((2, topology.node_count), dtype=np.bool_)
+            inside[ranks] = True
+            outside[links.dst[~inside[links.src]]] = True
+            outside[links.src[~inside[links.dst]]] = True
+            inside |= switches & ~outside
+            regions.append(Region(tuple(ranks.tolist()), inside, width(inside), width(~inside)))
+        partitions.append((group, regions))
+    return partitions
+
+
+def cuts_of_amounts(topology: Topology, sent: NDArray[np.int64]) -> list[Cut]:
+    """Return the cuts around each rank and each box for `sent`, int64[ranks, ranks] with a diagonal of zeros."""
+    cuts = []
+    source, target = np.nonzero(sent)
+    for group, regions in regions_of(topology):
+        crossing = group[source] != group[target]
+        amounts = sent[source, target][crossing]
+        for index, ends in enumerate((source, target)):
+            total = np.zeros(len(regions), dtype=np.int64)
+            np.add.at(total, group[ends[crossing]], amounts)
+            cuts += _cuts(regions, total, is_out=index == 0)
+    return cuts
+
+
+def cuts_of_tokens(topology: Topology, routing: TokenRouting) -> list[Cut]:
+    """Return the cuts around each rank and each box; a token crosses a cut once however many targets are behind it."""
+    shard, cuts = routing.shard, []
+    for group, regions in regions_of(topology):
+        home, there = group[routing.source], group[routing.targets]
+        away = there != home[shard]
+        leaves = np.zeros(len(home), dtype=np.bool_)
+        leaves[shard[away]] = True
+        entering = np.unique((shard * len(regions) + there)[away])
+        out, into = np.zeros((2, len(regions)), dtype=np.int64)
+        np.add.at(out, home[leaves], routing.amount[leaves])
+        np.add.at(into, entering % len(regions), routing.amount[entering // len(regions)])
+        cuts += [*_cuts(regions, out, is_out=True), *_cuts(regions, into, is_out=False)]
+    return cuts
+
+
+def _cuts(regions: list[Region], amounts: NDArray[np.int64], is_out: bool) -> list[Cut]:
+    pairs = zip(regions, amounts.tolist(), strict=True)
+    return [
+        Cut(amount / width, region, is_out)
+        for region, amount in pairs
+        if (width := region.out if is_out else region.into)
+    ]
