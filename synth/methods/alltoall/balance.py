@@ -1,10 +1,9 @@
-"""Flows in whole units that do not wait for narrow links: what links get too much of is cut down, round by round.
+"""Flows in whole units: integral flows that deliver every unit, made from approximate ones, prove a lower bound.
 
-A solver is right up to a part of the widest link, which may be many times what a narrow one carries; and a whole chunk
-may be more than a narrow link should get. What the flows of a network should take is known from its upper bound. Also
-how many chunks per shard an all-to-all schedule has, and which flows it rounds to them.
-
-Integral flows that deliver every unit, made from approximate ones, are lower bounds on the rate.
+A solver is exact up to a fraction of the widest link, which may be many times what a narrow link carries, and a whole
+chunk may be more than a narrow link should get. So the flows on links that are too busy are reduced, round by round;
+the upper bound on the rate shows what a link may take. Also chooses the number of chunks per shard of an all-to-all
+schedule, and the flows that are rounded to them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,19 +20,15 @@ from chorale.synth.methods.alltoall.linear_program import Commodities, Reduction
 Flows = NDArray[np.float64]
 IntegralFlows = NDArray[np.int64]
 
-_TRACE = 1e-15
-"""Flow that every link has at least, so that a node without any inflow still finds a way."""
-_LEAST_SHARE = 1e-6
-"""Units of which a link must get at least this share to be rounded up."""
-
 
 class Router:
     """Turns approximate flows into whole ones, block by block of sources, and adds up exact loads.
 
-    units: how many units every source sends to every rank
+    Rounding prefers links whose time grows the least beyond the approximate flows so far: those that got less than
+    these, or have a large capacity.
+
+    units: number of units that every source sends to every rank
     loads: int64[C], units over all links of a class and all sources of all classes
-    debt:  what was asked of each link so far minus what it got; rounding prefers links whose time grows the least
-           beyond what was asked, which are those that are owed much or carry much at once
     """
 
     def __init__(self, problem: Commodities, units: int) -> None:
@@ -44,7 +39,7 @@ class Router:
         self._capacity = problem.class_capacity[problem.link_class].astype(np.float64)
 
     def route(self, flows: Flows, block: slice) -> IntegralFlows:
-        """Return int64[block, links]: acyclic flows that bring `units` to every rank, close to `flows`.
+        """Return int64[block, links]: acyclic flows that deliver `units` to every rank, close to `flows`.
 
         O(links * log links) per source.
         """
@@ -68,16 +63,16 @@ class Router:
 
 
 def fine_units(node_count: int, denominator: int = 1) -> int:
-    """Return many units, so that rounding loses little: a multiple of `denominator`, and of 1 to 16 by default.
+    """Return so many units that rounding loses little: a multiple of `denominator`, by default of 1 to 16.
 
-    Loads stay within 64 bits: fewer than node_count ** 3 * units, for up to 2^14 nodes.
+    Loads stay within 64 bits: below node_count ** 3 * units, for up to 2^14 nodes.
     """
     most = 720720 if node_count <= 2**13 else 5040
     return most if most % denominator == 0 else denominator * max(1, most // denominator)
 
 
 ENOUGH = Fraction(101, 100)
-"""Flows within 1 % of the upper bound are left as they are."""
+"""Flows within 1 % of the upper bound are not changed."""
 ROUNDS = 16
 _MANY_CELLS = 2**18
 _FEW_ROUNDS = 2
@@ -86,9 +81,9 @@ _LEAST = 1e-18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedFlows:
-    """Flows by class, and by how much to multiply those on each link of the full problem.
+    """Flows by class, and a factor for those on each link of the full problem.
 
-    Only the proportions of flows into a node count (`Router`).
+    Only the proportions of the flows into a node matter (`Router`).
     """
 
     reduction: Reduction
@@ -111,7 +106,7 @@ class SharedFlows:
 def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
     """Return the best rate reached in whole `units`, and its flows; `upper` bounds the rate.
 
-    Nothing changes where `start` comes within 1 %. O(rounds * sources * links * log links).
+    Nothing changes if `start` is within 1 % of `upper`. O(rounds * sources * links * log links).
     """
     router = start.routed(units)
     best, chosen = router.rate(), start
@@ -129,9 +124,9 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
 
 
 def _excess(router: Router, upper: Fraction) -> NDArray[np.float64]:
-    """Return by how much each link is late against the upper bound, at least 1, times that of the links before it.
+    """Return how many times longer each link takes than the upper bound allows, at least 1, times the same before it.
 
-    What a node gets too late it should not pass on: a node may have no other link to get it by.
+    The second factor is the mean over the links into the tail: a node that gets data late should forward less of it.
     """
     problem = router.problem
     least = float(Fraction(router.units, problem.scale) / upper)
@@ -152,10 +147,10 @@ _NEARLY_BEST = Fraction(201, 200)
 
 
 def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, SharedFlows]:
-    """Return the smallest listed number of chunks whose rate is nearly the best of all listed, and its flows.
+    """Return the smallest number of chunks whose rate is nearly the best of those tried, and its flows.
 
-    The first of `starts` is preferred. Numbers up to 64, and that which makes all its flows whole; where none of them
-    comes within 1 % of `upper`, which bounds the rate, all flows are balanced for these and for more chunks.
+    Numbers up to 64 are tried with the first of `starts`, and the number that makes all of its flows whole. If none of
+    them is within 1 % of `upper`, which bounds the rate, all flows are balanced for these and for larger numbers.
     """
     first = starts[0]
     exact = common_denominator(first.class_flow, MAX_DENOMINATOR)
@@ -179,7 +174,7 @@ def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple
 
 
 def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
-    """Return the numbers of chunks that make whole what nodes share out among their in-links by capacity."""
+    """Return the numbers of chunks that nodes can divide among their in-links in proportion to capacity."""
     problem = flows.reduction.full
     capacity = problem.class_capacity[problem.link_class]
     inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]

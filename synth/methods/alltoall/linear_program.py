@@ -1,19 +1,21 @@
 """The all-to-all flow problem of a network: one commodity per source, one price per class of links.
 
-Source: the linear program of the full paper, appendix A.5, with flows added up by source. A flow from source s is any
-way to bring one unit from s to each of the other ranks; the load of a link is the sum over all sources.
+Source: the linear program of Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long
+version, appendix A.5, with flows added up by source. A flow from source s is any way to bring one unit from s to each
+of the other ranks; the load of a link is the sum over all sources.
 
-The problem is reduced by colour refinement, which tells which rows and columns have equal values in some optimum: two
-rows get one colour if they meet columns of the same colours equally often, and the other way round, until nothing
-changes: one variable per class and one row per class then give the same value, without a search for symmetries. Source:
-Grohe, Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit hashes; a
-collision could only make the reduction wrong, and what it yields is certified without it.
+Colour refinement reduces the problem. It finds rows and columns that have equal values in some optimum: two rows keep
+the same colour if they meet columns of the same colours equally often, and vice versa, until nothing changes. One
+variable per class and one row per class then give the same optimum, without a search for symmetries. Source: Grohe,
+Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit hashes; a collision
+could only make the reduction wrong, and its results are certified without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +34,12 @@ _MANY_CELLS = 2**24
 
 
 class ColourTable:
-    """Numbers colours 0, 1, 2, … in the order in which they are first seen."""
+    """Numbers colours 0, 1, 2, … in the order in which they are first seen.
+
+    expected: about how many different colours will come; more are allowed
+    """
 
     def __init__(self, expected: int) -> None:
-        """`expected`: about how many different colours will come; more are allowed."""
         self._table = native.ColourTable(expected)
 
     @property
@@ -48,7 +52,7 @@ class ColourTable:
 
 
 def count_colours(colours: Colours) -> int:
-    """Return how many different colours there are. O(colours)."""
+    """Return the number of different colours. O(colours)."""
     table = ColourTable(2**10)
     table.number(colours)
     return table.count
@@ -57,7 +61,7 @@ def count_colours(colours: Colours) -> int:
 def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
     """Return the stable colours: uint64[K, nodes] of the conservation rows, uint64[C] of the capacity rows.
 
-    O(rounds * sources * links), as many rounds as colours keep splitting; hop counts as first colours save most.
+    O(rounds * sources * links), with as many rounds as colours keep splitting. Starting from hop counts saves most.
     """
     hops = distances_from(topology, problem.sources).astype(np.uint64)
     rows = _mixed(_mixed(hops, problem.weights[:, np.newaxis]), problem.demand)
@@ -65,8 +69,10 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
     seen = 0
     while (count := count_colours(rows) + count_colours(capacities)) > seen:
         seen = count
-        if problem.cells > _MANY_CELLS and _are_all_apart(problem, rows, capacities):
-            break
+        if problem.cells > _MANY_CELLS:
+            of_sources = rows[np.arange(len(problem.sources)), problem.sources]
+            if count_colours(of_sources) == len(of_sources) and count_colours(capacities) == len(capacities):
+                break  # no two sources and no two classes of links are alike: more rounds merge nothing
         next_rows, next_capacities = np.empty_like(rows), np.zeros_like(capacities)
         native.refine_colours(
             problem.src, problem.dst, problem.link_class, problem.sources, problem.weights, rows, capacities,
@@ -74,12 +80,6 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
         )  # fmt: skip
         rows, capacities = next_rows, next_capacities
     return rows, capacities
-
-
-def _are_all_apart(problem: Commodities, rows: Colours, capacities: Colours) -> bool:
-    """Whether no two sources and no two classes of links have a colour in common: further rounds merge nothing."""
-    of_sources = rows[np.arange(len(problem.sources)), problem.sources]
-    return count_colours(of_sources) == len(of_sources) and count_colours(capacities) == len(capacities)
 
 
 def column_colours(problem: Commodities, rows: Colours, capacities: Colours, block: slice) -> Colours:
@@ -100,30 +100,63 @@ BLOCK_CELLS = 2**22
 """Flows are lifted in blocks of sources with about this many variables."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Reduction:
-    """`full` as it was, `small` with one source per class and links in classes.
+    """The problem `full`, and `small` with one source per class and links in classes.
 
-    rows:    int32[K', nodes], the class of each conservation row of `small`
-    columns: int32[K', links], the class of each flow variable of `small`
-    merged:  int32[C], the link class of `small` that each link class of `full` is in
+    `small` is `full` itself if nothing was merged. The classes of rows and variables are computed on first use, in
+    O(sources of `small` * links) time and memory.
+
+    chosen: int[K'], the sources of `full` that are those of `small`
+    merged: int32[C], the link class of `small` that contains each link class of `full`
     """
 
     full: Commodities
     small: Commodities
-    rows: NDArray[np.int32]
-    row_count: int
-    columns: NDArray[np.int32]
-    column_count: int
+    chosen: NDArray[np.integer]
     merged: NDArray[np.int32]
     _row_colours: Colours
     _capacity_colours: Colours
-    _table: ColourTable
+
+    @cached_property
+    def _rows(self) -> tuple[NDArray[np.int32], int]:
+        table = ColourTable(2**12)
+        return table.number(self._row_colours[self.chosen]), table.count
+
+    @cached_property
+    def _columns(self) -> tuple[NDArray[np.int32], ColourTable]:
+        table, rows = ColourTable(2**12), self._row_colours[self.chosen]
+        return table.number(column_colours(self.full, rows, self._capacity_colours, slice(None))), table
+
+    @property
+    def rows(self) -> NDArray[np.int32]:
+        """int32[K', nodes], the class of each conservation row of `small`."""
+        return self._rows[0]
+
+    @property
+    def row_count(self) -> int:
+        return self._rows[1]
+
+    @property
+    def columns(self) -> NDArray[np.int32]:
+        """int32[K', links], the class of each flow variable of `small`."""
+        return self._columns[0]
+
+    @cached_property
+    def column_count(self) -> int:
+        return self._columns[1].count
+
+    def has_columns_above(self, most: int) -> bool:
+        """Return whether there are more than `most` classes of flow variables, often without computing them."""
+        # A row of each class except those of the sources has a variable.
+        if count_colours(self._row_colours[self.chosen]) - len(self.chosen) > most:
+            return True
+        return self.small.cells > most and self.column_count > most
 
     def class_means(self, flows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return float64[column_count]: the mean of flows of `small` (float64[K', links]) over each class.
+        """Return float64[column_count]: the mean of flows of `small`, float64[K', links], over each class.
 
-        Means of a feasible flow are feasible and load no link class more (the partition is equitable).
+        Means of a feasible flow are feasible and load no link class more, because the partition is equitable.
         """
         labels = self.columns.reshape(-1)
         sums = np.bincount(labels, weights=flows.reshape(-1), minlength=self.column_count)
@@ -135,85 +168,33 @@ class Reduction:
         for start in range(0, len(self.full.sources), rows_at_once):
             block = slice(start, start + rows_at_once)
             colours = column_colours(self.full, self._row_colours, self._capacity_colours, block)
-            yield block, class_flow[self._table.number(colours)]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MergedProblem:
-    """`full` as it was, `small` with one source per class and links in classes; no classes of flow variables yet.
-
-    `small` is `full` itself where nothing was merged.
-
-    chosen: int[K'], which sources of `full` those of `small` are; `merged` as in `Reduction`
-    """
-
-    full: Commodities
-    small: Commodities
-    chosen: NDArray[np.integer]
-    merged: NDArray[np.int32]
-    _row_colours: Colours
-    _capacity_colours: Colours
-
-    def least_columns(self) -> int:
-        """Return a lower bound on `Reduction.column_count`: a row of each class but the sources' has a variable."""
-        return count_colours(self._row_colours[self.chosen]) - len(self.chosen)
-
-    def reduction(self) -> Reduction:
-        """Return the whole reduction. O(sources of `small` * links) time and memory."""
-        rows, columns = ColourTable(2**12), ColourTable(2**12)
-        row_colours = self._row_colours[self.chosen]
-        row_classes = rows.number(row_colours)
-        every = slice(0, len(self.small.sources))
-        column_classes = columns.number(column_colours(self.full, row_colours, self._capacity_colours, every))
-        return Reduction(
-            self.full, self.small, row_classes, rows.count, column_classes, columns.count, self.merged,
-            self._row_colours, self._capacity_colours, columns,
-        )  # fmt: skip
+            yield block, class_flow[self._columns[1].number(colours)]
 
 
 def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
-    """Return the reduction of `full`, the problem of `topology`, by colour refinement."""
-    return merged_problem(topology, full).reduction()
-
-
-def merged_problem(topology: Topology, full: Commodities) -> MergedProblem:
     """Return `full`, the problem of `topology`, with sources and links merged by colour refinement."""
     row_colours, capacity_colours = refine(topology, full)
     capacities = ColourTable(len(capacity_colours))
     merged = capacities.number(capacity_colours)
-    source_colours = row_colours[
-        np.arange(len(full.sources)), full.sources
-    ]  # the colour of a source's own row tells sources apart
+    source_colours = row_colours[np.arange(len(full.sources)), full.sources]  # of the own row of each source
     _, kept, source_class = np.unique(source_colours, return_index=True, return_inverse=True)
     order = np.argsort(kept)
-    if len(kept) == len(full.sources) and capacities.count == len(full.class_size):
-        return MergedProblem(full, full, kept[order], merged, row_colours, capacity_colours)
-    small = _small(
-        full,
-        kept[order],
-        np.bincount(source_class, weights=full.weights)[order].astype(np.int64),
-        merged,
-        capacities.count,
-    )
-    return MergedProblem(full, small, kept[order], merged, row_colours, capacity_colours)
-
-
-def _small(
-    full: Commodities, kept: NDArray[np.integer], weights: NDArray[np.int64], merged: NDArray[np.int32], count: int
-) -> Commodities:
-    size = np.zeros(count, dtype=np.int64)
+    chosen = kept[order]
+    if len(chosen) == len(full.sources) and capacities.count == len(full.class_size):
+        return Reduction(full, full, chosen, merged, row_colours, capacity_colours)
+    size, capacity = np.zeros((2, capacities.count), dtype=np.int64)
     np.add.at(size, merged, full.class_size)
-    capacity = np.zeros(count, dtype=np.int64)
     capacity[merged] = full.class_capacity
-    return replace(
+    small = replace(
         full,
-        demand=full.demand if len(full.demand) == 1 else full.demand[kept],
-        sources=full.sources[kept],
-        weights=weights,
+        demand=full.demand if len(full.demand) == 1 else full.demand[chosen],
+        sources=full.sources[chosen],
+        weights=np.bincount(source_class, weights=full.weights)[order].astype(np.int64),
         link_class=merged[full.link_class],
         class_size=size,
         class_capacity=capacity,
     )
+    return Reduction(full, small, chosen, merged, row_colours, capacity_colours)
 
 
 MAX_CELLS = 2**28
@@ -222,20 +203,20 @@ MAX_CELLS = 2**28
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Commodities:
-    """Sources and links up to symmetry; without symmetry, all of them.
+    """Sources and links, one for each class of symmetric ones; without symmetries these are all of them.
 
-    demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row where all
-                    sources send alike, which is what they send to others: 1 to every rank
+    demand:         int64[1 or K, nodes], units that each source sends to each node, 0 to switches; one row if all
+                    sources send the same (1 to every rank), in which what a source sends to itself does not count
     src, dst:       int32[links] without self-loops, sorted by dst
-    incoming:       int64[nodes + 1], links `incoming[v]` to `incoming[v + 1] - 1` end in v
-    outgoing:       int64[nodes + 1] into `outgoing_links`, which lists the links by src
+    incoming:       int64[nodes + 1]; links `incoming[v]` to `incoming[v + 1] - 1` end in v
+    outgoing:       int64[nodes + 1], offsets into `outgoing_links`, which lists the links by src
     sources:        int32[K], one rank of every class; `weights` int64[K], the sizes of the classes
     link_class:     int32[links]; `class_size` int64[C] counts the links of a class
     class_capacity: int64[C], bandwidth of a link of the class in units of 1 / `scale`
-    link_ids:       int32[links], the links of the topology that these are
+    link_ids:       int32[links], their numbers in the topology
 
     The load of each link of class c is the sum over sources k and links e of c of weights[k] * flow[k, e] /
-    class_size[c]: flows that are not symmetric themselves stand for their average over the symmetries.
+    class_size[c]. Flows that are not symmetric themselves stand for their average over the symmetries.
     """
 
     demand: NDArray[np.int64]
@@ -261,7 +242,7 @@ class Commodities:
         return len(self.src)
 
     def demand_of(self, block: slice) -> NDArray[np.int64]:
-        """Return int64[1 or sources of the block, nodes]: what these sources send."""
+        """Return the demand of the sources in `block`: int64[1 or sources of the block, nodes]."""
         return self.demand if len(self.demand) == 1 else self.demand[block]
 
     @property
@@ -271,10 +252,12 @@ class Commodities:
 
 
 def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
-    """Return the problem of `topology`, with sources and links merged along the symmetries that it carries.
+    """Return the problem of `topology`, with sources and links merged along its known symmetries.
 
-    Each symmetry is checked exactly before it is used; with `symmetric` False none is. O(symmetries * L log L).
-    Raises InvalidInput where more than 2^28 pairs of a source and a link would remain.
+    Each symmetry is checked exactly before it is used; `symmetric` False uses none. O(symmetries * L log L).
+
+    Raises:
+        InvalidInput: if more than 2^28 pairs of a source and a link would remain.
     """
     links = topology.links
     kept = np.flatnonzero(links.src != links.dst).astype(np.int32)  # self-loops carry nothing
@@ -285,7 +268,10 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
     demand = np.zeros((1, topology.node_count), dtype=np.int64)
     demand[:, : topology.compute_count] = 1
     sources, weights, link_class = _orbits(topology, kept, symmetric)
-    require_cells(topology.spec, len(sources), len(kept))
+    if len(sources) * len(kept) > MAX_CELLS:
+        rule = f"all-to-all rates need at most {MAX_CELLS} pairs of a source and a link, after known symmetries"
+        value = f"{len(sources)} sources x {len(kept)} links in {topology.spec}"
+        raise InvalidInput(rule, value, "choose a smaller network, or one whose family knows its symmetries")
     first = np.unique(link_class, return_index=True)[1]
     return Commodities(
         demand=demand,
@@ -302,14 +288,6 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
         scale=scale,
         link_ids=kept,
     )
-
-
-def require_cells(spec: str, sources: int, links: int) -> None:
-    """Refuse a problem that would take too much time and memory."""
-    if sources * links > MAX_CELLS:
-        rule = f"all-to-all rates need at most {MAX_CELLS} pairs of a source and a link, after known symmetries"
-        value = f"{sources} sources x {links} links in {spec}"
-        raise InvalidInput(rule, value, "choose a smaller network, or one whose family knows its symmetries")
 
 
 def _orbits(
@@ -329,7 +307,7 @@ def _orbits(
 
 
 def _link_permutation(topology: Topology, permutation: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return where a symmetry takes each link; parallel links of equal kind keep their order."""
+    """Return the link that a symmetry maps each link to; parallel links of equal kind keep their order."""
     links = topology.links
     kinds = (links.latency_class, links.bandwidth_class)
     images = np.lexsort((*kinds, permutation[links.src], permutation[links.dst]))
@@ -343,94 +321,79 @@ _SLACK = 1e-9
 
 
 class ApproximateSolution(NamedTuple):
-    """class_flow: float64[column classes]; prices: float64[link classes of `small`], per link. Neither is trusted."""
+    """Approximate flows and prices, which are not trusted.
+
+    class_flow: float64[column classes]
+    prices:     float64[link classes of `small`], of each link
+    """
 
     class_flow: NDArray[np.float64]
     prices: NDArray[np.float64]
 
 
 def solve(reduction: Reduction) -> ApproximateSolution:
-    """Return optimal class flows and link prices, up to the solver's tolerances.
+    """Return optimal class flows and link prices, up to the tolerances of the solver.
 
     Minimises the largest load / capacity of a link while every source sends one unit to every rank.
     """
-    small = reduction.small
-    loads, net = _load_matrix(reduction), _net_matrix(reduction)
-    # Per unit of the largest capacity, so that the column of the rate is of the order of the others.
+    small, (net, demands) = reduction.small, _deliveries(reduction)
+    classes, last = len(small.class_size), reduction.column_count
+    # Per unit of the largest capacity, so that the column of the rate has the same order of magnitude as the others.
     capacity = small.class_capacity / float(small.class_capacity.max())
-    matrix = stacked([_beside(loads, -capacity), net.negated()])
-    bound = np.concatenate([np.zeros(loads.rows), -_demands(reduction)])
-    objective = np.zeros(reduction.column_count + 1)
+    rows, columns, share = _load_entries(reduction)
+    places = np.append(rows, np.arange(classes)), np.append(columns, np.full(classes, last))
+    loads = of_entries(*places, np.append(share, -capacity), classes, last + 1)
+    objective = np.zeros(last + 1)
     objective[-1] = 1.0
-    flow, marginals = _solved(objective, matrix, bound)
-    return ApproximateSolution(flow[:-1], np.abs(marginals[: loads.rows]) / small.class_size)
+    bound = np.concatenate([np.zeros(classes), -demands])
+    flow, marginals = minimum(objective, stacked([loads, net.negated()]), bound, "choose the first-order method")
+    return ApproximateSolution(flow[:-1], np.abs(marginals[:classes]) / small.class_size)
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
-    """Return `solution` with flows that load no link more than its busiest, and all links together the least."""
-    small = reduction.small
-    loads, net = _load_matrix(reduction), _net_matrix(reduction)
+    """Return `solution` with flows that have the least total load while no link is busier than its busiest."""
+    small, (net, demands) = reduction.small, _deliveries(reduction)
+    loads = of_entries(*_load_entries(reduction), len(small.class_size), reduction.column_count)
     capacity = small.class_capacity / float(small.class_capacity.max())
     longest = float(np.max(loads @ solution.class_flow / capacity))
-    matrix = stacked([loads, net.negated()])
-    bound = np.concatenate([capacity * longest * (1 + _SLACK), -_demands(reduction)])
-    return ApproximateSolution(_solved(loads.sums_of_columns(small.class_size), matrix, bound)[0], solution.prices)
+    bound = np.concatenate([capacity * longest * (1 + _SLACK), -demands])
+    objective = loads.sums_of_columns(small.class_size)
+    flow, _ = minimum(objective, stacked([loads, net.negated()]), bound, "choose the first-order method")
+    return ApproximateSolution(flow, solution.prices)
 
 
-def _solved(objective: Floats, matrix: SparseMatrix, bound: Floats) -> tuple[Floats, Floats]:
-    return minimum(objective, matrix, bound, "choose the first-order method")
-
-
-def _load_matrix(reduction: Reduction) -> SparseMatrix:
-    """Row c: load of each link of class c from one unit on every variable of a class."""
+def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+    """Return (link class, column class, load of a link from one unit on every variable of the column class)."""
     small = reduction.small
     share = small.weights[:, np.newaxis] / small.class_size[small.link_class][np.newaxis, :]
-    rows = np.broadcast_to(small.link_class, reduction.columns.shape)
-    used = _usable(reduction)
-    entries = rows[used], reduction.columns[used], share[used]
-    return of_entries(*entries, len(small.class_size), reduction.column_count)
+    rows, used = np.broadcast_to(small.link_class, reduction.columns.shape), _usable(small)
+    return rows[used], reduction.columns[used], share[used]
 
 
-def _beside(matrix: SparseMatrix, column: Floats) -> SparseMatrix:
-    """Return `matrix` with one more column."""
-    rows, last = np.arange(matrix.rows), np.full(matrix.rows, matrix.columns)
-    places = np.concatenate([matrix.row, rows]), np.concatenate([matrix.column, last])
-    return of_entries(*places, np.concatenate([matrix.value, column]), matrix.rows, matrix.columns + 1)
+def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
+    """Return a row for each row class, what arrives at a node minus what leaves it, and the demand there.
 
-
-def _net_matrix(reduction: Reduction) -> SparseMatrix:
-    """Row r: what arrives at a node of row class r minus what leaves it; the first such node stands for all."""
+    The first node of each class stands for all; nodes that are their own source have no row.
+    """
     small = reduction.small
-    chosen = _representatives(reduction)
-    parts = []
-    for ends, sign in ((small.dst, 1.0), (small.src, -1.0)):
-        rows = chosen[:, ends]
-        used = (rows >= 0) & _usable(reduction)
-        parts.append((rows[used], reduction.columns[used], np.full(int(used.sum()), sign)))
-    rows, columns, data = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return of_entries(rows, columns, data, reduction.row_count, reduction.column_count)
-
-
-def _demands(reduction: Reduction) -> NDArray[np.float64]:
-    demands = np.zeros(reduction.row_count)
-    chosen = _representatives(reduction)
-    for source in range(len(chosen)):
-        nodes = np.flatnonzero(chosen[source] >= 0)
-        demands[chosen[source, nodes]] = reduction.small.demand[source % len(reduction.small.demand), nodes]
-    return demands
-
-
-def _representatives(reduction: Reduction) -> NDArray[np.int64]:
-    """Return int64[K', nodes]: the row class where a row is the first of its class, else -1; never a source's own."""
     flat = np.full(reduction.rows.size, -1, dtype=np.int64)
     labels, first = np.unique(reduction.rows.reshape(-1), return_index=True)
     flat[first] = labels
     chosen = flat.reshape(reduction.rows.shape)
-    chosen[np.arange(len(chosen)), reduction.small.sources] = -1
-    return chosen
+    chosen[np.arange(len(chosen)), small.sources] = -1
+    usable, parts = _usable(small), []
+    for ends, sign in ((small.dst, 1.0), (small.src, -1.0)):
+        rows = chosen[:, ends]
+        used = (rows >= 0) & usable
+        parts.append((rows[used], reduction.columns[used], np.full(int(used.sum()), sign)))
+    entries = (np.concatenate(column) for column in zip(*parts, strict=True))
+    demands = np.zeros(reduction.row_count)
+    source, node = np.nonzero(chosen >= 0)
+    demands[chosen[source, node]] = small.demand[source % len(small.demand), node]
+    return of_entries(*entries, reduction.row_count, reduction.column_count), demands
 
 
-def _usable(reduction: Reduction) -> NDArray[np.bool_]:
-    """Return bool[K', links]: False where a link would lead flow back to its source."""
-    usable: NDArray[np.bool_] = reduction.small.dst[np.newaxis, :] != reduction.small.sources[:, np.newaxis]
+def _usable(small: Commodities) -> NDArray[np.bool_]:
+    """Return bool[K', links]: False if a link leads flow back to its source."""
+    usable: NDArray[np.bool_] = small.dst[np.newaxis, :] != small.sources[:, np.newaxis]
     return usable

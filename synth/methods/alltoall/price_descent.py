@@ -1,26 +1,24 @@
-"""Large networks: prices whose flows load all links alike, found without storing any flow.
+"""Large networks: prices whose flows load all links evenly, found without storing any flow.
 
-The sum of distances by prices that earn 1 in total is the load that every schedule has somewhere; its smoothed form
-grows with each price as fast as the load of that link. So the best prices are those where loads are equal to what links
-earn. They are climbed to by quasi-Newton steps in the logarithms of the prices. This takes some ten passes where many
-paths cost about the same, as in random networks. Flows that follow prices alternate between such paths, so that each of
-them has links that carry too much: where there are few paths, a linear program over what each pass loads, with one
-variable per pass, chooses how much of the data takes which flows. The loads of a mixture are the mixture of the loads,
-so that nothing but loads needs to be stored. Where no step gets ahead, each pass is at prices between the best ones and
-those at which the mixture is worth most.
+Flows that follow link prices: every node takes what it needs over the links by which it is cheapest to reach. It shares
+its need among its links by exp(-extra / temperature), where extra is the additional cost of a path over that link. So
+flows change smoothly with prices, and only the prices need to be stored. The loads of links are exact.
 
-Source: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
+For prices at which the links earn 1 in total, the sum of distances is a load that every schedule has somewhere. Its
+smoothed form grows with each price as fast as the load of that link, so the best prices are those at which loads equal
+what links earn. Quasi-Newton steps in the logarithms of the prices climb to them. This takes about ten passes if many
+paths cost about the same, as in random networks. If there are few paths, flows that follow prices alternate between
+them, so each flow overloads some links. Then a linear program over the loads of all passes, with one variable per pass,
+decides how much of the data takes which flows; the loads of a mixture are the mixture of the loads. If no step makes
+progress, each pass uses prices between the best ones and those at which the mixture is worth most.
+
+Sources: Nocedal, "Updating quasi-Newton matrices with limited storage" (1980); Wentges, "Weighted Dantzig-Wolfe
 decomposition for linear mixed-integer programming" (1997).
-
-Flows that follow link prices: every node takes what it needs over the links by which it is cheapest to reach.
-
-A node shares its need among its links by exp(-extra / temperature), extra being by how much a path over the link costs
-more than the cheapest. So flows change smoothly with prices, and nothing needs to be stored but the prices. What they
-load links with is exact.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -37,7 +35,6 @@ from chorale.synth.methods.alltoall.linear_program import Commodities
 from chorale.synth.methods.alltoall.rate import BoundsListener
 
 Floats = NDArray[np.float64]
-WholeLoads = NDArray[np.int64]
 _BUCKETS = 4096
 """Buckets of a search for cheapest paths."""
 _SOURCES_AT_ONCE = 32
@@ -57,15 +54,14 @@ class PricedNetwork(NamedTuple):
     demand: Matrix[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PricedLoads:
+class PricedLoads(NamedTuple):
     """What flows that follow prices do.
 
-    whole:        int64[C], exact: over all links of a class, in units of `units` for each that is sent
-    paid, smooth: the sums of distances and smoothed distances over all that is sent
+    whole:        int64[C], exact: total over all links of a class, `units` for each unit that is sent
+    paid, smooth: sums of distances and of smoothed distances over all that is sent
     """
 
-    whole: WholeLoads
+    whole: NDArray[np.int64]
     units: int
     paid: float
     smooth: float
@@ -80,18 +76,11 @@ class PricedFlows:
     temperature: float
 
     def loads(self) -> PricedLoads:
-        """Return what these flows load links with. O(sources * links), side by side in threads."""
-        problem = self.problem
-        network, prices, width = self._network()
-        units = fine_units(problem.node_count)
+        """Return the loads of these flows. O(sources * links), in parallel threads."""
+        problem, units = self.problem, fine_units(self.problem.node_count)
 
-        def part(block: slice) -> tuple[WholeLoads, float, float]:
-            loads = np.zeros(problem.link_count, dtype=np.int64)
-            rows = network._replace(demand=problem.demand_of(block))
-            sources, weights = problem.sources[block], problem.weights[block]
-            return loads, *native.add_priced_loads(
-                rows, sources, weights, prices, width, self.temperature, units, loads
-            )
+        def part(block: slice) -> tuple[NDArray[np.int64], float, float]:
+            return self._add_loads(block, problem.weights[block], units)
 
         parts = in_threads(part, blocks(len(problem.sources), _SOURCES_AT_ONCE))
         of_class = np.zeros(len(problem.class_size), dtype=np.int64)
@@ -100,31 +89,32 @@ class PricedFlows:
 
     def of_sources(self) -> Floats:
         """Return float64[K, links]: the flows of each source."""
-        problem = self.problem
-        network, prices, width = self._network()
-        units = fine_units(problem.node_count)
-        flows = np.zeros((len(problem.sources), problem.link_count))
-        once = np.ones(1, dtype=np.int64)
+        units, once = fine_units(self.problem.node_count), np.ones(1, dtype=np.int64)
+        flows = np.empty((len(self.problem.sources), self.problem.link_count))
         for index, row in enumerate(flows):
-            block, whole = slice(index, index + 1), np.zeros(problem.link_count, dtype=np.int64)
-            rows = network._replace(demand=problem.demand_of(block))
-            native.add_priced_loads(rows, problem.sources[block], once, prices, width, self.temperature, units, whole)
-            row[:] = whole / units
+            row[:] = self._add_loads(slice(index, index + 1), once, units)[0] / units
         return flows
 
-    def _network(self) -> tuple[PricedNetwork, Floats, float]:
+    def _add_loads(
+        self, block: slice, weights: NDArray[np.int64], units: int
+    ) -> tuple[NDArray[np.int64], float, float]:
+        """Return int64[links], what the sources of `block` load links with, and their shares of `paid` and `smooth`."""
         problem = self.problem
-        heads = problem.dst[problem.outgoing_links]
         network = PricedNetwork(
-            problem.incoming, problem.src, problem.outgoing, problem.outgoing_links, heads, problem.demand
-        )
+            problem.incoming, problem.src, problem.outgoing, problem.outgoing_links,
+            problem.dst[problem.outgoing_links], problem.demand_of(block),
+        )  # fmt: skip
         prices = self.prices[problem.link_class]
         width = max(float(prices.min()) / 2, float(prices.max()) / (_BUCKETS - 4))
-        return network, prices, width
+        loads = np.zeros(problem.link_count, dtype=np.int64)
+        sums = native.add_priced_loads(
+            network, problem.sources[block], weights, prices, width, self.temperature, units, loads
+        )
+        return loads, *sums
 
 
 _PARTS = 2**16
-"""All data is so many parts."""
+"""The number of parts that all data is divided into."""
 _ROWS_AT_ONCE = 512
 """Links that are added to the linear program at a time, those with the largest loads first."""
 _TOLERANCE = 1e-7
@@ -132,17 +122,14 @@ _TOLERANCE = 1e-7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixedFlows:
-    """`parts[i]` of the data of every source, of their sum in all, take the paths of `flows[i]`.
-
-    loads: what each of `flows` does by itself
-    """
+    """The part `parts[i]` / `sum(parts)` of all data takes the paths of `flows[i]`, whose loads are `loads[i]`."""
 
     flows: tuple[PricedFlows, ...]
     parts: tuple[int, ...]
     loads: tuple[PricedLoads, ...]
 
     def on(self, problem: Commodities, merged: NDArray[np.int32]) -> MixedFlows:
-        """Return the same flows on `problem`, whose link class c is in class `merged[c]` of the present one."""
+        """Return the same flows on `problem`, whose link class c is in class `merged[c]` of the current one."""
         if problem is self.flows[0].problem:
             return self
         flows = tuple(replace(flows, problem=problem, prices=flows.prices[merged]) for flows in self.flows)
@@ -161,74 +148,51 @@ class MixedFlows:
     def of_sources(self) -> Floats:
         """Return float64[K, links]: the flows of each source."""
         total = sum(self.parts)
-        mixed = self.flows[0].of_sources() * (self.parts[0] / total)
-        for flows, part in zip(self.flows[1:], self.parts[1:], strict=True):
-            mixed += flows.of_sources() * (part / total)
-        return mixed
+        shares = zip(self.flows, self.parts, strict=True)
+        return np.asarray(sum(flows.of_sources() * (part / total) for flows, part in shares))
 
 
-class Mixture:
-    """Flows so far, all on one problem, of which `best` makes one."""
+def best_mixture(passes: Sequence[tuple[PricedFlows, PricedLoads]], times: Floats) -> tuple[MixedFlows, float, Floats]:
+    """Return the mixture with the least largest time of a link, its rate in floats, and the prices of links for it.
 
-    def __init__(self) -> None:
-        self._flows: list[PricedFlows] = []
-        self._loads: list[PricedLoads] = []
-        self._times: list[Floats] = []
+    Solves a linear program with one variable per pass.
 
-    def add(self, flows: PricedFlows, loads: PricedLoads, times: Floats) -> None:
-        """Add `flows`, which take `times` of each link, float64[C], at a rate of 1."""
-        self._flows.append(flows)
-        self._loads.append(loads)
-        self._times.append(times)
+    Args:
+        passes: flows on one problem, and their loads.
+        times: float64[C, passes], what each pass takes of each link at a rate of 1.
 
-    def best(self) -> Balance:
-        """Return the mixture with the least of largest loads. A linear program of a variable per flow."""
-        times = np.stack(self._times, axis=1)
-        weights, duals = _least_maximum(times)
-        parts = np.rint(weights * _PARTS).astype(np.int64)
-        used = np.flatnonzero(parts > 0).tolist()
-        flows = MixedFlows(
-            tuple(self._flows[index] for index in used),
-            tuple(parts[used].tolist()),
-            tuple(self._loads[index] for index in used),
-        )
-        return Balance(flows, float(parts.sum()) / float((times[:, used] @ parts[used]).max()), duals)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Balance:
-    """A mixture, its rate in floats, and what the busiest links would be worth to it: float64[C], by capacity."""
-
-    flows: MixedFlows
-    rate: float
-    duals: Floats
+    Returns:
+        The prices are float64[C], in proportion to capacities.
+    """
+    weights, duals = _least_maximum(times)
+    parts = np.rint(weights * _PARTS).astype(np.int64)
+    used = np.flatnonzero(parts > 0).tolist()
+    flows, loads = zip(*(passes[index] for index in used), strict=True)
+    rate = float(parts.sum()) / float((times[:, used] @ parts[used]).max())
+    return MixedFlows(flows, tuple(parts[used].tolist()), loads), rate, duals
 
 
 def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
-    """Return weights >= 0 with sum 1 for which the largest of `times @ weights` is the least, and the duals of rows.
+    """Return weights >= 0 with sum 1 that minimise the largest of `times @ weights`, and the duals of its rows.
 
-    Rows are added to the linear program round by round, when they matter.
+    Rows are added to the linear program round by round, as they become relevant.
     """
     rows = np.argsort(-times.mean(axis=1), kind="stable")[:_ROWS_AT_ONCE]
     while True:
-        weights, of_rows = _solved(times[rows])
+        chosen, count = times[rows], times.shape[1]
+        matrix = np.zeros((len(rows) + 1, count + 1))
+        matrix[:-1, :-1], matrix[:-1, -1], matrix[-1, :-1] = chosen / float(chosen.max()), -1.0, -1.0
+        bound, objective = np.zeros(len(rows) + 1), np.zeros(count + 1)
+        bound[-1], objective[-1] = -1.0, 1.0
+        solution, marginals = minimum(objective, of_dense(matrix), bound, "choose lp")
+        weights = np.clip(solution[:-1], 0.0, None)
+        weights /= weights.sum()
         mixed = times @ weights
         if mixed.max() <= mixed[rows].max() * (1 + _TOLERANCE):
             duals = np.zeros(len(times))
-            duals[rows] = of_rows
+            duals[rows] = np.abs(marginals[:-1])
             return weights, duals
         rows = np.union1d(rows, np.argsort(-mixed, kind="stable")[:_ROWS_AT_ONCE])
-
-
-def _solved(times: Floats) -> tuple[Floats, Floats]:
-    count = times.shape[1]
-    matrix = np.zeros((len(times) + 1, count + 1))
-    matrix[:-1, :-1], matrix[:-1, -1], matrix[-1, :-1] = times / float(times.max()), -1.0, -1.0
-    bound, objective = np.zeros(len(times) + 1), np.zeros(count + 1)
-    bound[-1], objective[-1] = -1.0, 1.0
-    chosen, marginals = minimum(objective, of_dense(matrix), bound, "choose lp")
-    weights = np.clip(chosen[:-1], 0.0, None)
-    return weights / weights.sum(), np.abs(marginals[:-1])
 
 
 _FIRST_TEMPERATURE = 0.08
@@ -244,18 +208,19 @@ _PATIENCE = 24
 _PROGRESS = 0.9
 _PASSES_PER_MIXTURE = 4
 _TOWARDS_DUALS = 0.1
-"""How far prices of the best bound are moved towards those of a mixture, to find flows that it lacks."""
+"""How far the prices of the best bound are moved towards those of a mixture, to find flows that it lacks."""
 _MARGIN = 0.999
-"""The part of the gap to reach in floating point, so that exact bounds are within all of it."""
+"""The part of the gap to reach in floating point, so that exact bounds are within the gap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Logarithms of prices, and what these say.
+    """Logarithms of prices, and what follows from them.
 
-    value, slope: of the logarithm of what links earn over the smoothed sum of distances, which is to be least
-    shares:       float64[C], the part that each class earns
-    detour:       by which part the paths are longer than the shortest
+    value, slope: of the objective, which is to be minimised: the logarithm of what links earn over the smoothed sum of
+                  distances
+    shares:       float64[C], the part of the earnings of each class
+    detour:       how much longer the paths are than the shortest ones, relative to these
     """
 
     logarithms: Floats
@@ -267,7 +232,7 @@ class _Point:
 
 @dataclass(slots=True)
 class _Curvature:
-    """The last steps and changes of slope, of which a step of Newton's method is made."""
+    """The last steps and changes of slope, from which a quasi-Newton step is made."""
 
     steps: list[Floats] = field(default_factory=list)
     changes: list[Floats] = field(default_factory=list)
@@ -278,7 +243,7 @@ class _Curvature:
             self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
 
     def step_from(self, point: _Point) -> Floats:
-        """Return the step; the first guess of the curvature in a price is what its links earn."""
+        """Return the step; the initial guess of the curvature in a price is what its links earn."""
         rest, parts = point.slope.copy(), []
         for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
             parts.append((step @ rest) / (change @ step))
@@ -296,9 +261,9 @@ class _Curvature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedSolution:
-    """flows: those with the largest rate; prices: float64[C], those that prove the least upper bound.
+    """The flows with the largest rate, and the prices, float64[C], that prove the least upper bound.
 
-    The bounds are in floating point: `MixedFlows.rate` and `distance_bound` make exact ones.
+    The bounds are in floating point; `MixedFlows.rate` and `distance_bound` make exact ones.
     """
 
     flows: MixedFlows
@@ -310,22 +275,13 @@ class PricedSolution:
     def gap(self) -> float:
         return self.upper / self.lower - 1
 
-    def joined(self, other: PricedSolution) -> PricedSolution:
-        """Return the better of both in each respect."""
-        better = self
-        if other.lower > self.lower:
-            better = replace(better, flows=other.flows, lower=other.lower)
-        if other.upper < self.upper:
-            better = replace(better, prices=other.prices, upper=other.upper)
-        return better
-
 
 def priced_solution(
     problem: Commodities, gap: Fraction, report: BoundsListener | None = None, passes: int = MAX_PASSES
 ) -> PricedSolution:
-    """Return flows and prices whose bounds differ by at most `gap`, or what is reached when progress ends.
+    """Return flows and prices whose bounds differ by at most `gap`, or the best ones when progress ends.
 
-    At most about `passes` passes of O(sources * (links + nodes)), side by side in threads; memory O(links * threads)
+    At most about `passes` passes of O(sources * (links + nodes)), in parallel threads; memory O(links * threads)
     and O(link classes) for each pass.
     """
     climb = _Climb(problem, _MARGIN * float(gap), report)
@@ -340,8 +296,8 @@ def priced_solution(
 class _Climb:
     """The search: its temperature, the best bounds so far, what is known of the curvature, and flows to mix.
 
-    is_blocked: whether no step was short enough to get ahead. That happens where prices fall to the temperature: what
-    links carry then jumps where nodes change their order.
+    is_blocked: whether no step was short enough to make progress. This happens when prices fall to the temperature,
+                because loads of links jump when nodes change their order.
     """
 
     best: PricedSolution
@@ -353,31 +309,33 @@ class _Climb:
         self.capacity = problem.class_capacity / problem.scale * problem.class_size
         self.temperature = _FIRST_TEMPERATURE
         self.curvature = _Curvature()
-        self.mixture = Mixture()
+        self.passes: list[tuple[PricedFlows, PricedLoads]] = []
+        self.times: list[Floats] = []
         self.gaps: list[float] = []
         self.is_blocked = False
 
     def goes_on(self, passes: int) -> bool:
-        """Whether the gap is not reached, more passes are allowed, and the last ones give hope for them."""
+        """Return whether the gap is not reached, more passes are allowed, and the last ones made enough progress.
+
+        That is, they brought the bounds much closer, or fast enough to reach the gap in the passes that are left.
+        """
         count = len(self.gaps)
         if self.best.gap <= self.gap or count >= passes:
             return False
-        return count <= _PATIENCE or self._gets_on(passes - count)
-
-    def _gets_on(self, left: int) -> bool:
-        """Whether the last passes have brought the bounds much closer, or enough for the gap in as many as are left."""
+        if count <= _PATIENCE:
+            return True
         now, before = self.gaps[-1], self.gaps[-1 - _PATIENCE]
-        return now <= _PROGRESS * before or now * (now / before) ** (left / _PATIENCE) <= self.gap
+        return now <= _PROGRESS * before or now * (now / before) ** ((passes - count) / _PATIENCE) <= self.gap
 
     def cooled(self, point: _Point) -> _Point:
-        """Return the point at a lower temperature if its paths are too long; else as it is."""
+        """Return the point at a lower temperature if its paths are too long, otherwise unchanged."""
         if point.detour <= 1.1 * _SHARE_OF_DETOURS * self.gap or self.best.gap <= self.gap:
             return point
         self.temperature *= max(0.3, _SHARE_OF_DETOURS * self.gap / point.detour)
         return self.at(point.logarithms)
 
     def next(self, point: _Point) -> _Point:
-        """Return the point after a step; a shorter one where the value would not fall."""
+        """Return the point after a step; the step is shortened as long as the value would not fall."""
         direction = self.curvature.step_from(point)
         length = 1.0
         while True:
@@ -392,40 +350,42 @@ class _Climb:
         return after
 
     def between(self, duals: Floats) -> _Point:
-        """Return the point at the prices of the best upper bound, a little towards those at which flows are mixed."""
+        """Return the point at the prices of the best upper bound, moved a little towards those of the mixture."""
         prices = duals / self.capacity
         prices *= float(self.capacity.sum()) / float(prices @ self.capacity)
         mean = (1.0 - _TOWARDS_DUALS) * self.best.prices + _TOWARDS_DUALS * prices
         return self.at(np.maximum(np.log(mean), _LEAST_LOGARITHM))
 
     def at(self, logarithms: Floats) -> _Point:
-        """Return the point at these logarithms of prices."""
+        """Return the point at these logarithms of prices, and update the best solution."""
         earned = float(self.capacity.sum())
         prices = np.exp(logarithms)
-        prices *= earned / float(prices @ self.capacity)  # 1 in the mean
+        prices *= earned / float(prices @ self.capacity)  # mean 1
         flows = PricedFlows(self.problem, prices, self.temperature)
         priced = flows.loads()
         loads = priced.whole / priced.units
         shares, total = prices * self.capacity / earned, float(prices @ loads)
         slope = (shares * total - prices * loads) / priced.smooth
-        point = _Point(logarithms, -float(np.log(priced.smooth)), slope, shares, total / priced.paid - 1)
-        self.mixture.add(flows, priced, loads / self.capacity)
-        lower = 1 / float((loads / self.capacity).max())
-        self._note(PricedSolution(MixedFlows((flows,), (1,), (priced,)), prices, lower, earned / priced.paid))
-        return point
-
-    def mix(self) -> Floats:
-        """Mix the flows so far, and return the prices of links at which the mixture is as good as any other."""
-        balance = self.mixture.best()
-        if balance.rate > self.best.lower:
-            self.best = replace(self.best, flows=balance.flows, lower=balance.rate)
-            self.gaps[-1] = self.best.gap
-        return balance.duals
-
-    def _note(self, solution: PricedSolution) -> None:
-        self.best = self.best.joined(solution) if self.gaps else solution
+        self.passes.append((flows, priced))
+        self.times.append(loads / self.capacity)
+        lower, upper = 1 / float(self.times[-1].max()), earned / priced.paid
+        if not self.gaps:
+            self.best = PricedSolution(MixedFlows((flows,), (1,), (priced,)), prices, lower, upper)
+        if lower > self.best.lower:
+            self.best = replace(self.best, flows=MixedFlows((flows,), (1,), (priced,)), lower=lower)
+        if upper < self.best.upper:
+            self.best = replace(self.best, prices=prices, upper=upper)
         self.gaps.append(self.best.gap)
         if len(self.gaps) % _PASSES_PER_MIXTURE == 0 and self.best.gap > self.gap and not self.is_blocked:
             self.mix()
         if self.report is not None:
             self.report(Fraction(self.best.lower), Fraction(self.best.upper))
+        return _Point(logarithms, -float(np.log(priced.smooth)), slope, shares, total / priced.paid - 1)
+
+    def mix(self) -> Floats:
+        """Mix the flows so far, and return the prices of links at which no flow is better than the mixture."""
+        flows, rate, duals = best_mixture(self.passes, np.stack(self.times, axis=1))
+        if rate > self.best.lower:
+            self.best = replace(self.best, flows=flows, lower=rate)
+            self.gaps[-1] = self.best.gap
+        return duals

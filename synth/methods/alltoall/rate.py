@@ -1,8 +1,8 @@
-"""The result of an all-to-all rate: bounds with their proofs. Upper bounds follow from link prices.
+"""Bounds on an all-to-all rate; upper bounds follow from prices of links.
 
-Every unit from s to t pays at least the price distance from s to t, and the links can earn no more than price times
-capacity in total, so rate <= sum of price * capacity / sum of distances, for any prices. The best prices are the
-duals of the capacities.
+Every unit from s to t pays at least the price distance from s to t, and all links together earn at most price times
+capacity, so rate <= sum of price * capacity / sum of distances, for any prices. The best prices are the duals of the
+capacities.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ RateMethod = Literal["lp", "prices"]
 
 @dataclass(frozen=True, slots=True)
 class AllToAllRate:
-    """Exact bounds in the topology's bandwidth unit: each rank sends at this rate to every other.
+    """Exact bounds on the rate at which each rank sends to every other, in the bandwidth unit of the topology.
 
-    lower: reached by flows that were found, in whole numbers
-    upper: no flows can be faster, by a set of link prices
+    lower: reached by flows in whole numbers
+    upper: proved by prices of links
     """
 
     lower: Fraction
@@ -35,7 +35,7 @@ class AllToAllRate:
 
     @property
     def rate(self) -> Fraction:
-        """The rate that is known to be reached."""
+        """The rate that flows reach."""
         return self.lower
 
     @property
@@ -45,16 +45,16 @@ class AllToAllRate:
 
 
 BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
-"""Hears the best (lower, upper) so far."""
+"""Called with the best (lower, upper) so far."""
 
 
 _SOURCES_AT_ONCE = 256
 PRICE_UNITS = 720720 * 16
-"""The dearest link costs this many integer units; a multiple of 1 to 16, so that simple ratios stay exact."""
+"""The price of the most expensive link; a multiple of 1 to 16, so that simple ratios stay exact."""
 
 
 def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return non-negative `prices` in whole units, the largest at about `PRICE_UNITS`; simple ratios stay exact."""
+    """Return `prices` in whole units: the largest is about `PRICE_UNITS`, negative ones are 0; ratios stay simple."""
     clipped = np.clip(prices, 0, None)
     largest = clipped.max(initial=0.0)
     if not largest > 0:
@@ -77,10 +77,8 @@ def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int6
 def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
     """Return the exact upper bound on the rate by `prices`, one integer up to `PRICE_UNITS` per link of each class.
 
-    None where every pair has a path that costs nothing: such prices bound nothing.
-
-    Prices equal along symmetries make distances equal along symmetries, so one search per source class is enough.
-    O(sources * links * log links).
+    None if every pair has a path that costs nothing. Prices that are equal along symmetries make distances equal along
+    them, so one search per source class is enough. O(sources * links * log links).
     """
 
     def part(block: slice) -> int:
@@ -99,7 +97,7 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction 
 def distances_by(
     problem: Commodities, prices: NDArray[np.integer] | NDArray[np.floating], block: slice = slice(None)
 ) -> NDArray[np.float64]:
-    """Return float64[sources of the block, nodes]: distances by `prices` of links, exact for whole ones below 2^53."""
+    """Return float64[sources of the block, nodes]: distances by `prices` of links; exact for whole numbers < 2^53."""
     sources = problem.sources[block]
     distances = np.empty((len(sources), problem.node_count))
     of_link = prices.astype(np.float64)

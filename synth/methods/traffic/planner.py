@@ -207,7 +207,7 @@ def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
     usual |= {f"{rail} rail": relays_of(plan.topology, rail) for rail in RAILS}
     for name, relays in usual.items():
         legs = leg_demands(problem.demand, relays)
-        time = _time_of(plan.topology, problem, sum(map(paths.loads, legs), np.int64(0))) * plan.chunks.chunk
+        time = _time_of(plan.topology, problem, paths.loads(legs[0]) + paths.loads(legs[1])) * plan.chunks.chunk
         if time >= plan.time:
             continue
         flows = np.zeros((ranks, problem.link_count), dtype=np.int64)

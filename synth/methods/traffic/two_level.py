@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,8 @@ class RailPlan(TrafficPlan):
     def ordered(self) -> tuple[Pieces, Amounts]:
         """Return the pieces sorted by pair, and the first chunk of its pair in each piece."""
         order = np.lexsort((self.pieces.target, self.pieces.source))
-        pieces = Pieces(*(column[order] for column in self.pieces))
+        columns: list[Any] = [column[order] for column in self.pieces]
+        pieces = Pieces(*columns)
         pair = pieces.source.astype(np.int64) * len(self.fabric.place) + pieces.target
         before = np.cumsum(pieces.amount) - pieces.amount
         first = np.flatnonzero(np.append(True, pair[1:] != pair[:-1]))
@@ -68,7 +69,8 @@ def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
     first, last = (np.rint(part / before * now).astype(np.int64) for part in (lo, lo + pieces.amount))
     new = np.where(plan.chunks.counts == 0, matrix.amounts, 0)
     parts, direct = pieces._replace(amount=last - first), _pieces_over(new, *fabric.usual["direct"])
-    split = Pieces(*(np.append(*columns) for columns in zip(parts, direct, strict=True)))
+    columns: list[Any] = [np.append(part, more) for part, more in zip(parts, direct, strict=True)]
+    split = Pieces(*columns)
     loads = fabric.no_loads()
     native.add_piece_loads(*split, loads)
     time = fabric.time(loads)
@@ -129,7 +131,7 @@ def _balanced(fabric: RailFabric, sent: Amounts, least: Fraction) -> tuple[Fract
     far = np.where(fabric.box[:, None] != fabric.box, sent, 0)
     ends = np.stack([far.sum(axis=1), far.sum(axis=0)])  # what ranks send to other boxes, and receive from them
     widths = fabric.nics.astype(np.float64)  # of NICs as they are filled: reduced for ranks that should relay less
-    own = np.zeros(ends.shape)  # the part of `ends` that must use the rank's own NIC
+    own = np.zeros_like(widths)  # the part of `ends` that must use the rank's own NIC
     best: tuple[Fraction, Pieces] | None = None
     for _ in range(_ROUNDS):
         pieces = Pieces(*native.split_over_rails(sent, fabric.members, widths, own))

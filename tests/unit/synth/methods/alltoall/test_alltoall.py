@@ -23,9 +23,8 @@ from chorale.synth.methods.alltoall.alltoall import (
 )
 from chorale.synth.methods.alltoall.linear_program import (
     Commodities,
-    MergedProblem,
+    Reduction,
     commodities_of,
-    merged_problem,
     reduced_problem,
 )
 from chorale.synth.topology.links import Link, Links
@@ -226,12 +225,12 @@ def test_symmetries_that_are_searched_change_no_bound(monkeypatch):
     without = alltoall_rate(topology, method="lp")
     sources = []
 
-    def noted(network: Topology, problem: Commodities) -> MergedProblem:
+    def noted(network: Topology, problem: Commodities) -> Reduction:
         sources.append(len(problem.sources))
-        return merged_problem(network, problem)
+        return reduced_problem(network, problem)
 
     monkeypatch.setattr(alltoall, "MIN_SEARCHED_CELLS", 0)
-    monkeypatch.setattr(alltoall, "merged_problem", noted)
+    monkeypatch.setattr(alltoall, "reduced_problem", noted)
     searched = alltoall_rate(topology, method="lp")
     assert sources[0] < 16  # 24 symmetries
     assert searched.lower <= without.upper

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from chorale.synth.methods.alltoall import price_descent
 from chorale.synth.methods.alltoall.linear_program import commodities_of
-from chorale.synth.methods.alltoall.price_descent import MixedFlows, Mixture, PricedFlows
+from chorale.synth.methods.alltoall.price_descent import MixedFlows, PricedFlows, best_mixture
 from chorale.synth.topology.spec import parse_topology
 from tests.properties import random_cases
 from tests.strategies import networks
@@ -53,16 +53,16 @@ def test_rates_are_those_of_the_flows_taken_apart(topology, seed):
 
 def test_two_ways_around_a_ring_are_mixed_half_and_half():
     problem = commodities_of(parse_topology("ring:4"), symmetric=False)
-    mixture = Mixture()
     clockwise = (problem.dst - problem.src) % 4 == 1
-    rates = []
+    passes, times, rates = [], [], []
     for cheap in (clockwise, ~clockwise):
         flows = PricedFlows(problem, np.where(cheap, 0.95, 1.05), 1e-3)
         loads = flows.loads()
-        mixture.add(flows, loads, loads.whole / loads.units / problem.class_capacity)
+        passes.append((flows, loads))
+        times.append(loads.whole / loads.units / problem.class_capacity)
         rates.append(MixedFlows((flows,), (1,), (loads,)).rate())
-    balance = mixture.best()
+    mixed, rate, _ = best_mixture(passes, np.stack(times, axis=1))
     assert rates == [Fraction(1, 3)] * 2  # all data for the node opposite goes the same way
-    assert balance.flows.parts[0] == balance.flows.parts[1]
-    assert balance.flows.rate() == Fraction(1, 2)
-    assert balance.rate == pytest.approx(0.5)
+    assert mixed.parts[0] == mixed.parts[1]
+    assert mixed.rate() == Fraction(1, 2)
+    assert rate == pytest.approx(0.5)
