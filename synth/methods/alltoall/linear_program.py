@@ -341,8 +341,8 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     # Per unit of the largest capacity, so that the column of the rate has the same order of magnitude as the others.
     capacity = small.class_capacity / float(small.class_capacity.max())
     rows, columns, share = _load_entries(reduction)
-    places = np.append(rows, np.arange(classes)), np.append(columns, np.full(classes, last))
-    loads = of_entries(*places, np.append(share, -capacity), classes, last + 1)
+    every_row, at_last = np.append(rows, np.arange(classes)), np.append(columns, np.full(classes, last))
+    loads = of_entries(every_row, at_last, np.append(share, -capacity), classes, last + 1)
     objective = np.zeros(last + 1)
     objective[-1] = 1.0
     bound = np.concatenate([np.zeros(classes), -demands])
@@ -386,11 +386,11 @@ def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
         rows = chosen[:, ends]
         used = (rows >= 0) & usable
         parts.append((rows[used], reduction.columns[used], np.full(int(used.sum()), sign)))
-    entries = (np.concatenate(column) for column in zip(*parts, strict=True))
+    net, columns, signs = (np.concatenate(column) for column in zip(*parts, strict=True))
     demands = np.zeros(reduction.row_count)
     source, node = np.nonzero(chosen >= 0)
     demands[chosen[source, node]] = small.demand[source % len(small.demand), node]
-    return of_entries(*entries, reduction.row_count, reduction.column_count), demands
+    return of_entries(net, columns, signs, reduction.row_count, reduction.column_count), demands
 
 
 def _usable(small: Commodities) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ Bucket: rings along one dimension after the other; on each line every position p
 Source: Sack and Gropp, "Collective algorithms for multiported torus networks", 2015; Swing paper, sections 2.3.4, 5.2.
 
 Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that suits tori: peers
-are at distance 1, 2, 4, …, and each step of the halving moves half as many blocks as the step before. Sources: Thakur,
+are at distance 1, 2, 4, …, and each step of the halving moves half as many blocks as the one before. Sources: Thakur,
 Rabenseifner, Gropp, 2005; Sack and Gropp, 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
 
@@ -55,7 +55,7 @@ def swing_distance(step: int) -> int:
 def swing_peers(size: int) -> list[Positions]:
     """Return the peer of each of `size` positions (an even number) in each of ceil(log2 size) steps.
 
-    Even positions go rho(s) ahead, odd ones rho(s) back, modulo size (equation 2).
+    Peers are rho(s) ahead for even positions and rho(s) back for odd ones, modulo size (equation 2).
     """
     position = np.arange(size)
     sign = np.where(position % 2 == 0, 1, -1)
@@ -65,8 +65,8 @@ def swing_peers(size: int) -> list[Positions]:
 def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions in ceil(log2 size) steps (size - 1 if odd).
 
-    On an odd size the last position stays outside: it hands about half of the remaining blocks, in every step,
-    directly to their positions, which hand it theirs (section 3.2, figure 4). O(size^2).
+    If the size is odd, the last position does not swing: in every step it exchanges about half of the remaining blocks
+    directly with their positions (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
@@ -89,9 +89,9 @@ def _with_odd_position(steps: list[LineStep], odd: int) -> list[LineStep]:
 def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
     """Return bandwidth-optimal Swing on the grid of `topology`: reduce_scatter, allgather or both.
 
-    Any number of dimensions of any sizes; the sum over dimensions of ceil(log2 size) steps for reduce_scatter (of
-    size - 1 where a size is odd). With `all_ports` a plain and a mirrored collective begin in each dimension
-    (section 4), else there is one. broadcast and reduce go along the tree of the root's shard.
+    Any number of dimensions of any size. A reduce_scatter takes the sum over dimensions of ceil(log2 size) steps (of
+    size - 1 if a size is odd). With `all_ports`, a plain and a mirrored collective begin in each dimension (section 4),
+    otherwise there is one. broadcast and reduce follow the tree of the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
     parts = grid_collectives(lines, round_robin, all_ports, collective, "swing")
@@ -99,10 +99,10 @@ def swing(topology: Topology, collective: Collective, all_ports: bool = True) ->
 
 
 def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
-    """Return latency-optimal Swing: an allreduce that exchanges whole vectors, log2 N steps for powers of two.
+    """Return latency-optimal Swing: an allreduce that exchanges whole vectors, in log2 N steps for powers of two.
 
-    Dimensions of other sizes are folded onto the largest power of two first, one step each, and unfolded at the
-    end. broadcast and reduce are those of `swing`, which take as few steps. Source: section 3.1.2.
+    Dimensions of other sizes are first folded onto the largest power of two, one step each, and unfolded at the end.
+    broadcast and reduce are those of `swing`, which take as few steps. Source: section 3.1.2.
     """
     parameters = {"all_ports": all_ports}
     if collective.root is not None:
@@ -117,7 +117,7 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
 def ring_line(size: int) -> LineReduceScatter:
     """Return the reduce_scatter around a line of `size` >= 2 positions in size - 1 steps.
 
-    In step t position a hands the sum of block a - 1 - t on to a + 1, modulo size. O(size^2).
+    In step t, position a sends the sum of block a - 1 - t to a + 1, modulo size. O(size^2).
     """
     require_line_size(size)
     position = np.arange(size)
@@ -132,11 +132,11 @@ def bucket(
 ) -> CollectivePattern:
     """Return the bucket reduce_scatter, allgather or allreduce on the grid of `topology`.
 
-    With `all_ports` one collective in each direction begins in each dimension, and moves to the next dimension when
-    it is through. `synchronised`: none moves before those in the longest dimension are through, so that no link is
-    shared; D (d_max - 1) steps for reduce_scatter, in which shorter dimensions send their blocks in pieces. Otherwise
-    each moves at once, the sum of d - 1 steps, and where sizes differ it meets those that are still there: both
-    then share links. Bandwidth-optimal on tori of equal sizes >= 3.
+    With `all_ports`, one collective in each direction begins in each dimension and moves to the next dimension when it
+    has finished. `synchronised`: none moves before those in the longest dimension have finished, so that no link is
+    shared. A reduce_scatter then takes D (d_max - 1) steps, in which shorter dimensions send their blocks in pieces.
+    Otherwise each moves immediately, in the sum of d - 1 steps; if sizes differ, it shares links with those that are
+    still there. Bandwidth-optimal on tori of equal sizes >= 3.
     """
     return _bucket(topology, collective, "bucket", synchronised, all_ports)
 
@@ -144,8 +144,8 @@ def bucket(
 def traditional_torus(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return the baseline that the BFB papers call the traditional torus schedule: `bucket`, not synchronised.
 
-    Rings on all dimensions in parallel, each part of the data going through them in turn: the sum of d - 1 steps,
-    bandwidth-optimal only where sizes are equal. Source: Zhao et al., "Efficient Direct-Connect Topologies for
+    Rings on all dimensions in parallel, each part of the data passing through them in turn: the sum of d - 1 steps,
+    bandwidth-optimal only if all sizes are equal. Source: Zhao et al., "Efficient Direct-Connect Topologies for
     Collective Communications", section 5.3.
     """
     return _bucket(topology, collective, "traditional-torus", synchronised=False, all_ports=True)
@@ -170,9 +170,9 @@ def doubling_peers(size: int) -> list[Positions]:
 def halving_line(size: int, returns: bool) -> LineReduceScatter:
     """Return the reduce_scatter by recursive halving on a line of `size` >= 2 positions.
 
-    Where size is no power of two, positions from the largest one p' on hand everything to the position p' before
-    them in a first step, which then acts for both. With `returns` it hands them their own block in a last step;
-    without, it keeps it, which an allreduce need not mind. O(size^2).
+    If size is not a power of two, and p' is the largest one below it, each position from p' on first sends everything
+    to the position p' before it, which then acts for both. With `returns`, that position returns the block in a last
+    step; otherwise it keeps it, which is enough for an allreduce. O(size^2).
 
     Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
     paper, section 2.3.3.
@@ -197,10 +197,10 @@ def _fold(size: int, folded: Positions, keep_home_block: bool) -> LineStep:
 def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
     """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the grid of `topology`.
 
-    A peer at distance 1, 2, 4, … in one dimension after the other; log2 N steps each way for powers of two, one
-    more for each other size (two for reduce_scatter and allgather alone). One port, as in the literature, or with
-    `all_ports` mirrored: plain and mirrored collectives from every dimension. broadcast and reduce go along the
-    tree of the root's shard.
+    Peers are at distance 1, 2, 4, … in one dimension after the other: log2 N steps each way for powers of two, one more
+    for each other size (two for reduce_scatter and allgather alone). One port, as in the literature, or with
+    `all_ports` plain and mirrored collectives from every dimension. broadcast and reduce follow the tree of the root's
+    shard.
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]
@@ -211,8 +211,8 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
 def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
     """Return the allreduce that exchanges whole vectors with the peers of `rabenseifner`: log2 N steps.
 
-    Dimensions that are no powers of two are folded onto the largest power of two first, one step each, and unfolded
-    at the end. broadcast and reduce are those of `rabenseifner`. `all_ports`: mirrored, as there.
+    Dimensions whose size is not a power of two are first folded onto the largest one, one step each, and unfolded at
+    the end. broadcast and reduce are those of `rabenseifner`; `all_ports` as there.
     """
     parameters = {"all_ports": all_ports}
     if collective.root is not None:
@@ -225,8 +225,10 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
 
 
 def one_shot(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return the allreduce in which every rank sends its whole vector to every other, in one step: the least latency
-    where ranks reach each other's memory, and (N - 1) vectors for each to take and to add."""
+    """Return the allreduce in which every rank sends its whole vector to every other in one step.
+
+    It has the lowest latency if ranks can access each other's memory, but each receives and adds N - 1 vectors.
+    """
     require_allreduce(collective, "one-shot")
     ranks = topology.compute_count
 

@@ -1,4 +1,4 @@
-"""The grid that ranks form, and a reduce_scatter along its lines: steps on one line, order of the dimensions."""
+"""The grid of ranks, and a reduce_scatter along its lines: the steps on one line, and the order of the dimensions."""
 
 from __future__ import annotations
 
@@ -22,28 +22,21 @@ def grid_shape(topology: Topology) -> tuple[int, ...]:
     """Return the sizes of the grid in which ranks are numbered, the last dimension fastest; the product is N.
 
     Known for torus, mesh, hyperx, hypercube, hamming and hxmesh, and for functions of one of them that keep all its
-    ranks (`scaled`, `without(…;link=…)`). Everything else counts as one line of ranks. Algorithms on grids are
-    right with any shape; a shape that is not the network's only costs time.
+    ranks (`scaled`, `without(…;link=…)`). Everything else counts as one line of ranks. Algorithms on grids are correct
+    for any shape; a wrong one only costs time.
     """
     ranks = topology.compute_count
     try:
-        sizes = _sizes_of(topology.spec)
-    except InvalidInput:
-        sizes = ()  # a name that is no spec, as of a network made by a program
+        tree: object = parse_spec(topology.spec)
+        while isinstance(tree, FunctionCall):
+            tree = tree.arguments[0]
+        sizes = _sizes_of(tree) if isinstance(tree, FamilyCall) else ()
+    except InvalidInput:  # a name that is no spec, such as that of a network made by a program
+        return (ranks,)
     return sizes if sizes and prod(sizes) == ranks else (ranks,)
 
 
-def _sizes_of(spec: str) -> tuple[int, ...]:
-    tree = parse_spec(spec)
-    while isinstance(tree, FunctionCall):
-        inner = tree.arguments[0]
-        if not isinstance(inner, (FamilyCall, FunctionCall)):
-            return ()
-        tree = inner
-    return _sizes_of_family(tree) if isinstance(tree, FamilyCall) else ()
-
-
-def _sizes_of_family(call: FamilyCall) -> tuple[int, ...]:
+def _sizes_of(call: FamilyCall) -> tuple[int, ...]:
     if call.name in _SIZES_ARE_ARGUMENTS:
         return tuple(whole_numbers(call, call.name, separator="x"))
     if call.name == "hypercube":
@@ -65,14 +58,14 @@ MAX_LINE_SIZE = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineStep:
-    """In this step position `src[i]` hands its partial sum of `block[i]` on to position `dst[i]`."""
+    """In this step, position `src[i]` sends its partial sum of `block[i]` to position `dst[i]`."""
 
     src: Positions
     dst: Positions
     block: Positions
 
     def pairs(self, size: int) -> tuple[Positions, Positions, Positions]:
-        """Return (src, dst, number of blocks) of each pair of positions, each once, in order."""
+        """Return (src, dst, number of blocks) of each pair of positions, in order."""
         keys, counts = np.unique(self.src * size + self.dst, return_counts=True)
         return *np.divmod(keys, size), counts
 
@@ -81,9 +74,10 @@ class LineStep:
 class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
-    Every position starts with a contribution to every block and hands its partial sum of a block on at most once;
-    the position that never does holds the sum in the end. handed_on: int32[size, size], the step in which a position
-    hands a block on, `len(steps)` where it never does.
+    Every position starts with a contribution to every block and sends its partial sum of a block at most once; the
+    position that never does holds the sum in the end.
+
+    handed_on: int32[size, size], the step in which a position sends a block, `len(steps)` if it never does
     """
 
     size: int
@@ -97,17 +91,17 @@ class LineReduceScatter:
         object.__setattr__(self, "handed_on", handed_on)
 
     def held(self, step: int) -> NDArray[np.bool_]:
-        """Return bool[position, block]: which partial sums positions have not handed on before `step`."""
+        """Return bool[position, block]: which partial sums positions have not sent before `step`."""
         return self.handed_on >= step
 
     def mirrored(self) -> LineReduceScatter:
-        """Return the line that does at position -a modulo size, for block -b, what this one does at a for b."""
+        """Return the line that does for position -a and block -b, modulo size, what this one does for a and b."""
         return LineReduceScatter(self.size, tuple(LineStep(*(-part % self.size for part in (s.src, s.dst, s.block)))
                                      for s in self.steps))  # fmt: skip
 
 
 def require_line_size(size: int) -> None:
-    """Refuse a dimension whose tables of positions and blocks would be too large."""
+    """Raise InvalidInput for a dimension whose tables of positions and blocks would be too large."""
     if size > MAX_LINE_SIZE:
         raise InvalidInput(
             f"a dimension of a grid must have at most {MAX_LINE_SIZE} positions", size, "use more dimensions"
@@ -115,11 +109,11 @@ def require_line_size(size: int) -> None:
 
 
 def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]:
-    """Return the steps of a reduce_scatter in which position a talks to `peers[s][a]` in step s.
+    """Return the steps of a reduce_scatter in which position a exchanges blocks with `peers[s][a]` in step s.
 
-    `home[b]` is the position that keeps block b. A position hands a block on in the last step in which its peer
-    can still bring it home (Swing paper, appendix A.2: a block that could be sent twice is sent only later); where
-    the sizes are powers of two there is one such step only.
+    `home[b]` is the position that keeps block b. A position sends a block in the last step in which its peer can still
+    bring it home (Swing paper, appendix A.2: a block that could be sent twice is sent only later). If the sizes are
+    powers of two there is only one such step.
     """
     positions = np.arange(len(peers[0]) if peers else 1)
     reach = home == positions[:, None]
@@ -132,7 +126,7 @@ def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]
 
 
 class Turn(NamedTuple):
-    """Step `number` of dimension `axis`; of the data only piece `piece` out of `pieces` equal ones."""
+    """Step `number` of dimension `axis`, for piece `piece` of `pieces` equal pieces of the data."""
 
     axis: int
     number: int
@@ -141,7 +135,7 @@ class Turn(NamedTuple):
 
 
 def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return one step of each dimension after the other, beginning with dimension `first`; finished ones are skipped.
+    """Return one step of each dimension in turn, beginning with dimension `first`; finished ones are skipped.
 
     Source: Swing paper, sections 4.1 and 4.2 (omega and sigma).
     """
@@ -151,16 +145,16 @@ def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
 
 
 def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return all steps of a dimension, then all of the next, beginning with dimension `first`."""
+    """Return all steps of one dimension, then all of the next, beginning with dimension `first`."""
     return [Turn(axis, number) for axis in _from(first, len(step_counts)) for number in range(step_counts[axis])]
 
 
 def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return `dimension_by_dimension`, with every dimension drawn out to as many steps as the longest one.
+    """Return `dimension_by_dimension`, with every dimension stretched to as many steps as the longest one.
 
-    Collectives that begin in other dimensions then change dimension at the same time and never share links. The
-    steps of a shorter dimension are done in pieces, as many as there is time for, so that its larger blocks do
-    not hold up the others in any step; None stands for a step of waiting. Source: Swing paper, section 5.2.
+    Collectives that begin in different dimensions then change dimension at the same time and never share links. The
+    steps of a shorter dimension are divided into as many pieces as fit, so that its larger blocks do not delay the
+    others; None is a step of waiting. Source: Swing paper, section 5.2.
     """
     longest = max(step_counts)
     turns: list[Turn | None] = []

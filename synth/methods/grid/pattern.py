@@ -1,7 +1,7 @@
-"""From subcollectives on a grid to a schedule, or to its traffic where the schedule would be too large to write out.
+"""From subcollectives on a grid to a schedule, or to its traffic if the schedule would be too large to write out.
 
-Routes between pairs of ranks are minimal paths, split over two where the network offers two: on a torus in dimension
-order, in closed form and all at once; on any other network by search, through switches too.
+Routes between pairs of ranks are minimal paths; a message is split over two if the network offers two. On a torus they
+follow from a closed form, in dimension order; on any other network they are searched for, also through switches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.steps import SendStep, SubCollective
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Routes, Schedule
 from chorale.synth.topology.distance import distances_to
-from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -33,17 +32,22 @@ _CHOICES_AT_ONCE = 2**24
 
 
 def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[Routes, Routes]:
-    """Return two tables with a path of fewest links for each pair (equal where there is one only).
+    """Return two tables with a path of the fewest links for each pair, equal if there is only one.
 
-    Where several links lead nearer, the first path takes the one of number dst modulo their count, so that
-    destinations are spread over equal ways as static routing on fat trees does it, and the second path the next
-    one. O(targets * links + hops * degree).
+    If several links lead nearer, the first path takes the one whose index is dst modulo their number, so that
+    destinations are spread over equal paths as static routing does on fat trees; the second path takes the next one.
+    O(targets * links + hops * degree).
     """
-    links = _single_links(topology, src, dst)
-    if links is not None:
-        return links, links
+    links, nodes = topology.links, topology.node_count
+    keys, pair_keys = links.dst.astype(np.int64) * nodes + links.src, dst * nodes + src
+    link = np.searchsorted(keys, pair_keys)
+    if (np.searchsorted(keys, pair_keys, side="right") - link == 1).all():  # each pair has exactly one link
+        direct = Routes(np.arange(len(link) + 1), link.astype(np.int32))
+        return direct, direct
     order = np.argsort(dst, kind="stable")
-    out_links = _out_links(topology)
+    degree = np.bincount(links.src, minlength=nodes)
+    out_links = np.full((nodes, int(degree.max())), -1, dtype=np.int64)  # the links that leave each node, then -1
+    out_links[np.arange(out_links.shape[1]) < degree[:, None]] = np.argsort(links.src, kind="stable")
     blocks: list[list[NDArray[np.int64]]] = [[], []]
     targets = np.unique(dst)
     for first in range(0, len(targets), _TARGETS_AT_ONCE):
@@ -59,16 +63,6 @@ def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.in
     return _routes(blocks[0], len(src)), _routes(blocks[1], len(src))
 
 
-def _out_links(topology: Topology) -> NDArray[np.int64]:
-    """Return int64[nodes, largest out-degree]: the links that leave each node, then -1."""
-    links = topology.links
-    order = np.argsort(links.src, kind="stable")
-    degree = np.bincount(links.src, minlength=topology.node_count)
-    table = np.full((topology.node_count, int(degree.max())), -1, dtype=np.int64)
-    table[np.arange(table.shape[1]) < degree[:, None]] = order
-    return table
-
-
 def _walk(
     topology: Topology,
     out_links: NDArray[np.int64],
@@ -79,7 +73,7 @@ def _walk(
     pair: NDArray[np.int64],
     choice: int,
 ) -> list[NDArray[np.int64]]:
-    """Return arrays (pair, hop number, link) [3, …], one per hop, of all walks from `src` to `dst` at once.
+    """Return the walks from `src` to `dst`, all at the same time: an array [3, …] of (pair, hop number, link) per hop.
 
     `hops[row[i], v]` is the distance from node v to `dst[i]`.
     """
@@ -102,17 +96,6 @@ def _walk(
     return steps
 
 
-def _single_links(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes | None:
-    """Return the links from src to dst themselves if each pair has exactly one, else None."""
-    links = topology.links
-    keys = links.dst.astype(np.int64) * topology.node_count + links.src
-    pair_keys = dst * topology.node_count + src
-    first = np.searchsorted(keys, pair_keys)
-    if not (np.searchsorted(keys, pair_keys, side="right") - first == 1).all():
-        return None
-    return Routes(np.arange(len(first) + 1), first.astype(np.int32))
-
-
 def _routes(parts: list[NDArray[np.int64]], pairs: int) -> Routes:
     pair, number, link = np.concatenate([np.zeros((3, 0), dtype=np.int64), *parts], axis=1)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=pairs))]).astype(np.int64)
@@ -123,7 +106,7 @@ def _routes(parts: list[NDArray[np.int64]], pairs: int) -> Routes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorusLinks:
-    """A network that is a torus of `shape`: `forward[d][r]` and `backward[d][r]` are the links of rank r along d."""
+    """A torus of `shape`: `forward[d][r]` and `backward[d][r]` are the links of rank r along dimension d."""
 
     shape: tuple[int, ...]
     forward: tuple[NDArray[np.int64], ...]
@@ -131,24 +114,35 @@ class TorusLinks:
 
     @staticmethod
     def of(topology: Topology, shape: tuple[int, ...]) -> TorusLinks | None:
-        """Return the links of `topology` if it is just the torus of `shape` (one pair for a size of 2), else None."""
-        ranks = topology.compute_count
-        links = ranks * sum(1 if size == 2 else 2 for size in shape)
-        if topology.switch_count or len(topology.links) != links:
+        """Return the links of `topology` if it is exactly the torus of `shape`, otherwise None.
+
+        A dimension of size 2 has one pair of links between two ranks.
+        """
+        links, ranks = topology.links, topology.compute_count
+        if topology.switch_count or len(links) != ranks * sum(1 if size == 2 else 2 for size in shape):
             return None
-        rank = np.arange(ranks).reshape(shape)
-        neighbours = [[np.roll(rank, -sign, axis).ravel() for axis in range(len(shape))] for sign in (1, -1)]
-        by_sign = [[_link_ids(topology.links, ranks, rank.ravel(), end) for end in ends] for ends in neighbours]
-        if any((link_ids < 0).any() for axes in by_sign for link_ids in axes):
-            return None
-        return TorusLinks(shape, tuple(by_sign[0]), tuple(by_sign[1]))
+        rank, keys = np.arange(ranks).reshape(shape), links.dst.astype(np.int64) * ranks + links.src
+        by_sign: list[tuple[NDArray[np.int64], ...]] = []
+        for sign in (1, -1):
+            wanted = [np.roll(rank, -sign, axis).ravel() * ranks + rank.ravel() for axis in range(len(shape))]
+            found = [np.minimum(np.searchsorted(keys, pairs), len(keys) - 1) for pairs in wanted]
+            if any((keys[index] != pairs).any() for index, pairs in zip(found, wanted, strict=True)):
+                return None
+            by_sign.append(tuple(found))
+        return TorusLinks(shape, *by_sign)
 
     def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool = False) -> Routes:
-        """Return the path of each pair, first dimension first, the shorter way around each.
+        """Return the path of each pair: first dimension first, the shorter way around each.
 
-        Where both directions are equally long it goes forward, or backward with `backward_ties`. O(hops).
+        If both directions are equally long it goes forward, or backward with `backward_ties`. O(hops).
         """
-        hops, sign = zip(*(self._turns(axis, src, dst, backward_ties) for axis in range(len(self.shape))), strict=True)
+        hops, sign = [], []
+        for axis, size in enumerate(self.shape):
+            stride = prod(self.shape[axis + 1 :])
+            ahead = (dst // stride - src // stride) % size
+            forward = 2 * ahead < size + (not backward_ties)
+            hops.append(np.where(forward, ahead, size - ahead))
+            sign.append(np.where(forward, 1, -1))
         before = np.cumsum([np.zeros_like(src), *hops], axis=0)
         offsets = np.concatenate([[0], np.cumsum(before[-1])]).astype(np.int64)
         link_ids = np.empty(offsets[-1], dtype=np.int32)
@@ -164,31 +158,14 @@ class TorusLinks:
             node = node + (dst // stride % size - node // stride % size) * stride
         return Routes(offsets, link_ids)
 
-    def _turns(
-        self, axis: int, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (hops, +1 or -1) of each pair along `axis`."""
-        size, stride = self.shape[axis], prod(self.shape[axis + 1 :])
-        ahead = (dst // stride - src // stride) % size
-        forward = 2 * ahead < size + (not backward_ties)
-        return np.where(forward, ahead, size - ahead), np.where(forward, 1, -1)
-
-
-def _link_ids(links: Links, ranks: int, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the id of the first link of each pair, -1 where there is none."""
-    keys = links.dst.astype(np.int64) * ranks + links.src
-    pair_keys = dst * ranks + src
-    index = np.minimum(np.searchsorted(keys, pair_keys), len(keys) - 1)
-    return np.where(keys[index] == pair_keys, index, -1)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRoutes:
-    """A route, or two of equal length, for each of the pairs of ranks given by `keys`.
+    """One route, or two of equal length, for each of some pairs of ranks.
 
     keys:   int64, sorted: src * N + dst of each pair
     first:  int64, the route of each pair
-    second: int64, the route of the other half of a message where it is split, else -1
+    second: int64, the route of the other half of a message if it is split, otherwise -1
     """
 
     ranks: int
@@ -209,22 +186,18 @@ class PairRoutes:
 
 
 def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int64]) -> PairRoutes:
-    """Return minimal routes for the pairs with `keys` src * N + dst (sorted, each once, src != dst).
+    """Return minimal routes for the pairs with `keys` src * N + dst, which must be sorted, unique, and src != dst.
 
-    Where minimal adaptive routing is assumed and exactly two ways are equal, both carry half. On a torus of `shape`
-    a path goes dimension by dimension, and is split where the distance in one is exactly half of its size. On
-    other networks see `chorale.synth.methods.grid.pattern`. O(hops) on a torus.
+    Minimal adaptive routing is assumed: if there are two disjoint paths, each carries half. On a torus of `shape` a
+    path goes dimension by dimension and is split if the distance in one of them is exactly half of its size. O(hops)
+    on a torus.
     """
     torus = TorusLinks.of(topology, shape)
     src, dst = np.divmod(keys, topology.compute_count)
-    first, second = (
-        minimal_paths(topology, src, dst) if torus is None else (torus.paths(src, dst), torus.paths(src, dst, True))
-    )
-    return _table(topology, keys, first, second)
-
-
-def _table(topology: Topology, keys: NDArray[np.int64], first: Routes, second: Routes) -> PairRoutes:
-    """Return the pairs with one table of routes. A second path that shares links with the first is dropped."""
+    if torus is None:
+        first, second = minimal_paths(topology, src, dst)
+    else:
+        first, second = torus.paths(src, dst), torus.paths(src, dst, backward_ties=True)
     two = _disjoint(first, second)
     index = np.arange(len(keys), dtype=np.int64)
     other = np.where(two, len(keys) + np.cumsum(two) - 1, -1)
@@ -235,7 +208,7 @@ def _table(topology: Topology, keys: NDArray[np.int64], first: Routes, second: R
         np.concatenate([first.link_ids, split.link_ids]),
     )
     if topology.switch_count == 0 and len(routes.link_ids) == len(routes):
-        links = routes.link_ids.astype(np.int64)  # single links: routes are links, as everywhere else
+        links = routes.link_ids.astype(np.int64)  # single links: a route is a link, as in other schedules
         return PairRoutes(
             topology.compute_count, Routes.direct(len(topology.links)), keys, links[index],
             np.where(two, links[np.maximum(other, 0)], -1),
@@ -244,7 +217,7 @@ def _table(topology: Topology, keys: NDArray[np.int64], first: Routes, second: R
 
 
 def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
-    """Return for each pair whether its two paths (of equal length) have no link in common."""
+    """Return for each pair whether its two paths, which are equally long, have no link in common."""
     result: NDArray[np.bool_] = np.logical_or.reduceat(first.link_ids != second.link_ids, first.offsets[:-1])
     hops = np.repeat(result, np.diff(first.offsets))  # few pairs have two paths at all
     pair = np.repeat(np.arange(len(first)), np.diff(first.offsets))[hops]
@@ -257,10 +230,10 @@ def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class CollectivePattern:
-    """A collective on `topology` whose `subcollectives` run side by side, each on an equal part of every shard.
+    """A collective on `topology` whose `subcollectives` run in parallel, each on an equal part of every shard.
 
-    Both `schedule` and `traffic` come from the same subcollectives and routes; the second never names shards and
-    takes O(messages). Steps in which none sends are left out.
+    `schedule` and `traffic` come from the same subcollectives and routes; the latter never names shards and takes
+    O(messages). Steps in which nothing is sent are left out.
     """
 
     topology: Topology
@@ -271,14 +244,20 @@ class CollectivePattern:
     kind: Kind = "stepped"
 
     def schedule(self, chunks: int | None = None) -> Schedule:
-        """Return the schedule with `chunks` chunks per shard, by default the fewest that give all equal parts.
+        """Return the schedule with `chunks` chunks per shard, by default the fewest that make all parts equal.
 
-        Raises InvalidInput where there would be more than 2^27 transfers. O(transfers log messages).
+        O(transfers log messages).
+
+        Raises:
+            InvalidInput: if there would be more than 2^27 transfers.
         """
         chunk_count = self._parts if chunks is None else chunks
         if chunk_count < 1:
             raise InvalidInput("chunks per shard must be at least 1", chunks, "choose a larger number")
-        self._check_size()
+        count = sum(int(part.messages()[2].sum()) for step in self._steps for part in self._at(step))
+        if count > MAX_TRANSFERS:
+            rule = f"a schedule of {self.method} holds at most {MAX_TRANSFERS} transfers"
+            raise InvalidInput(rule, f"{count} for {self.topology.spec}", "use fewer nodes, or simulate the method")
         ranks = self.topology.compute_count
         bounds = ColumnBounds(len(self._steps), len(self._pairs.routes), ranks, chunk_count)
         columns = [
@@ -295,30 +274,38 @@ class CollectivePattern:
 
     def traffic(self) -> Traffic:
         """Return what the schedule with its default chunks sends. Equal steps are one object. O(messages)."""
-        from chorale.synth.schedule.traffic import Traffic  # noqa: PLC0415 (only who simulates waits for it)
+        from chorale.synth.schedule.traffic import Traffic, merged_step  # noqa: PLC0415 - only simulations need it
 
         by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
         steps = []
         for step in self._steps:
             signature = self._signature(step)
             if signature not in by_signature:
-                by_signature[signature] = self._traffic_step(step)
+                routes, amounts = [], []
+                for part in self._at(step):
+                    src, dst, shards = part.messages()
+                    first, second = self._pairs.find(src, dst)
+                    amount = shards * (self._units // part.pieces)
+                    two = second >= 0
+                    routes += [first, second[two]]
+                    amounts += [np.where(two, amount // 2, amount), amount[two] // 2]
+                by_signature[signature] = merged_step(np.concatenate(routes), np.concatenate(amounts))
             steps.append(by_signature[signature])
         denominator = self.topology.compute_count * self._parts
         return Traffic(self.topology, self.collective, self.kind, tuple(steps), denominator, self._pairs.routes)
 
     @property
     def step_count(self) -> int:
-        """The steps of the schedule. O(messages)."""
+        """The number of steps of the schedule. O(messages)."""
         return len(self._steps)
 
     @property
     def denominator(self) -> int:
-        """An amount a in `messages` is a / denominator of the vector."""
+        """Amounts in `messages` are multiples of 1 / `denominator` of the vector."""
         return self.topology.compute_count * len(self.subcollectives) * self._pieces
 
     def messages(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield for each step who sends, to whom and how much, as a multiple of 1 / `denominator`. O(messages)."""
+        """Yield for each step the senders, the receivers and the amounts in units of 1 / `denominator`. O(messages)."""
         for step in self._steps:
             columns: list[tuple[NDArray[np.int64], ...]] = []
             for part in self._at(step):
@@ -353,7 +340,7 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """The number of equal units of the data of a subcollective: pieces, and halves of them where messages split."""
+        """The number of equal units of a subcollective's data: pieces, or halves of them if messages are split."""
         return self._pieces * (2 if self._pairs.splits else 1)
 
     @cached_property
@@ -366,21 +353,8 @@ class CollectivePattern:
     def _signature(self, step: int) -> tuple[Hashable, ...]:
         return tuple(part[step].signature() if step < len(part) else None for part in self.subcollectives)
 
-    def _traffic_step(self, step: int) -> TrafficStep:
-        from chorale.synth.schedule.traffic import merged_step  # noqa: PLC0415 (as above)
-
-        routes, amounts = [], []
-        for part in self._at(step):
-            src, dst, shards = part.messages()
-            first, second = self._pairs.find(src, dst)
-            amount = shards * (self._units // part.pieces)
-            two = second >= 0
-            routes += [first, second[two]]
-            amounts += [np.where(two, amount // 2, amount), amount[two] // 2]
-        return merged_step(np.concatenate(routes), np.concatenate(amounts))
-
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield columns of rows of `step`, which is the `number`-th in which any subcollective sends."""
+        """Yield columns of the transfers of `step`, which is the `number`-th in which any subcollective sends."""
         for index, steps in enumerate(self.subcollectives):
             if step >= len(steps):
                 continue
@@ -399,9 +373,3 @@ class CollectivePattern:
                 used = start < end
                 same = np.ones(int(used.sum()), dtype=np.int64)
                 yield [number * same, route[used], shard[used], start[used], end[used], part.reduces * same]
-
-    def _check_size(self) -> None:
-        transfers = sum(int(part.messages()[2].sum()) for step in self._steps for part in self._at(step))
-        if transfers > MAX_TRANSFERS:
-            rule = f"a schedule of {self.method} holds at most {MAX_TRANSFERS} transfers"
-            raise InvalidInput(rule, f"{transfers} for {self.topology.spec}", "use fewer nodes, or simulate the method")

@@ -1,7 +1,7 @@
-"""Steps of subcollectives, which run side by side, each on its part of every shard: on grids and of whole vectors.
+"""Steps of subcollectives, which run in parallel, each on its part of every shard: on grids, and of whole vectors.
 
-A reduce_scatter on a grid is the product of those along its lines; an exchange sends the whole vector in every
-message (fewest steps, most bytes).
+A reduce_scatter on a grid is the product of those along its lines. An exchange sends the whole vector in every message:
+fewest steps, most bytes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 class SendStep(NamedTuple):
-    """What a subcollective sends in one step, computed when it is asked for.
+    """What a subcollective sends in one step, computed on demand.
 
-    messages:      return (src, dst, shards): `shards[i]` shards from `src[i]` to `dst[i]`, each pair once
-    sends:         return (src, dst, shard): the shards of these messages, one by one
-    signature:     return a value that is equal for steps of equal messages (it may differ for some that are equal)
-    reduces:       whether the receiver adds what is sent to what it holds
-    piece, pieces: only this one of so many equal pieces of the data is sent
+    messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`, each pair once
+    sends:         returns (src, dst, shard): the shards of these messages, one by one
+    signature:     returns a value; steps of equal values have equal messages (the reverse may not hold)
+    reduces:       whether the receiver adds the data to what it holds
+    piece, pieces: only piece `piece` of `pieces` equal pieces of the data is sent
     """
 
     messages: Callable[[], Columns]
@@ -46,25 +46,21 @@ SubCollective: TypeAlias = Sequence[SendStep]
 
 
 def backwards(steps: SubCollective) -> list[SendStep]:
-    """Return `steps` backwards in time: what was summed up along a tree is copied down the same tree."""
+    """Return `steps` backwards in time: what was summed along a tree is copied down the same tree."""
+
+    def turned(columns: Callable[[], Columns]) -> Columns:
+        src, dst, amount = columns()
+        return dst, src, amount
+
     return [
         step._replace(
-            messages=partial(_turned, step.messages),
-            sends=partial(_turned, step.sends),
-            signature=partial(_marked, step.signature),
+            messages=partial(turned, step.messages),
+            sends=partial(turned, step.sends),
+            signature=lambda step=step: ("backwards", step.signature()),
             reduces=False,
         )
         for step in reversed(steps)
     ]
-
-
-def _turned(columns: Callable[[], Columns]) -> Columns:
-    src, dst, amount = columns()
-    return dst, src, amount
-
-
-def _marked(signature: Callable[[], Hashable]) -> Hashable:
-    return "backwards", signature()
 
 
 def whole_vector_step(
@@ -86,15 +82,15 @@ def whole_vector_step(
 def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[SendStep]:
     """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order of `turns`.
 
-    A turn of None waits. A shard is a block in every dimension, those of its owner's coordinates. A rank holds a
-    partial sum of it as long as its position holds the block in all dimensions; in a turn of dimension d it hands on
-    what its line hands on there. So steps are products, and sums over them are cheap: O(N) per step, whatever the
-    number of shards.
+    A turn of None waits. A shard corresponds to one block in every dimension, given by the coordinates of its owner. A
+    rank holds a partial sum of the shard as long as its position holds that block in all dimensions; in a turn of
+    dimension d it sends what its line sends there. So steps are products, and sums over them take only O(N) per step,
+    whatever the number of shards.
     """
     steps, done = [], [0] * len(lines)
     for turn in turns:
         if turn is None:
-            steps.append(SendStep(_no_columns, _no_columns, lambda: None))
+            steps.append(SendStep(lambda: (_NOTHING,) * 3, lambda: (_NOTHING,) * 3, lambda: None))
             continue
         at = _GridStep(lines, turn, tuple(done))
         steps.append(SendStep(at.messages, at.sends, at.signature, True, turn.piece, turn.pieces))
@@ -102,13 +98,9 @@ def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn
     return steps
 
 
-def _no_columns() -> Columns:
-    return _NOTHING, _NOTHING, _NOTHING
-
-
 @dataclass(frozen=True, slots=True)
 class _GridStep:
-    """A turn on a grid; `done[d]` steps of the lines of dimension d are through."""
+    """A turn on a grid after `done[d]` steps of the lines of each dimension d."""
 
     lines: Sequence[LineReduceScatter]
     turn: Turn
@@ -126,7 +118,10 @@ class _GridStep:
             src.append(here * self._stride(axis))
             dst.append(there * self._stride(axis))
             shards.append(blocks)
-        return outer_sum(src), outer_sum(dst), _outer_product(shards)
+        counts = np.ones(1, dtype=np.int64)
+        for part in shards:
+            counts = np.multiply.outer(counts, part).ravel()
+        return outer_sum(src), outer_sum(dst), counts
 
     def sends(self) -> Columns:
         columns: tuple[list[Numbers], ...] = ([], [], [])
@@ -153,22 +148,15 @@ class _GridStep:
 
 
 def outer_sum(parts: Iterable[Numbers]) -> Numbers:
-    """Return all sums of one number of each part, the last part fastest."""
+    """Return all sums of one number from each part; the last part varies fastest."""
     result = np.zeros(1, dtype=np.int64)
     for part in parts:
         result = np.add.outer(result, part).ravel()
     return result
 
 
-def _outer_product(parts: Iterable[Numbers]) -> Numbers:
-    result = np.ones(1, dtype=np.int64)
-    for part in parts:
-        result = np.multiply.outer(result, part).ravel()
-    return result
-
-
 def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendStep]:
-    """Return the reduce in which every rank sends the whole vector where it hands on the shard of `root`."""
+    """Return the reduce in which every rank sends the whole vector when `scatter` sends the shard of `root`."""
 
     def ends(step: SendStep) -> tuple[Numbers, Numbers]:
         src, dst, shard = step.sends()
@@ -184,11 +172,11 @@ def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendSt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """The rounds of one line: the largest power of two of them exchange, the others are folded onto them.
+    """The rounds of one line: the largest power of two of positions exchange, the others are folded onto them.
 
     active: the positions that exchange
-    folded: the others; `onto[i]` takes the vector of `folded[i]` before and hands it the sum afterwards
-    peers:  `peers[s][i]` is the position with which `active[i]` exchanges in round s
+    folded: the other positions; `onto[i]` receives the vector of `folded[i]` before and returns the sum afterwards
+    peers:  `peers[s][i]` is the position that `active[i]` exchanges with in round s
     """
 
     size: int
@@ -205,7 +193,7 @@ class ExchangeRounds:
         return ExchangeRounds(size, active, folded, folded - len(active), tuple(peers))
 
     def mirrored(self) -> ExchangeRounds:
-        """Return the rounds in which position -a modulo size does what a does here."""
+        """Return the rounds in which position -a modulo size does what position a does here."""
         active, folded, onto = (-part % self.size for part in (self.active, self.folded, self.onto))
         return ExchangeRounds(self.size, active, folded, onto, tuple(-peer % self.size for peer in self.peers))
 
@@ -213,9 +201,9 @@ class ExchangeRounds:
 def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]) -> list[SendStep]:
     """Return an allreduce in which every message holds the whole vector of the subcollective.
 
-    Dimensions that are no power of two are folded one after the other, then all lines exchange in the order of
-    `turns`, then the folded ranks are given the result. The latency-optimal algorithms of the Swing paper
-    (sections 2.3.2 and 3.1.2) on sizes that are powers of two.
+    Dimensions whose size is not a power of two are folded one after the other, then all lines exchange in the order of
+    `turns`, then the folded ranks receive the result. For powers of two these are the latency-optimal algorithms of the
+    Swing paper (sections 2.3.2 and 3.1.2).
     """
     ranks = prod(line.size for line in lines)
 
@@ -225,7 +213,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
         return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))
 
     def fold(axis: int) -> tuple[Positions, Positions]:
-        """Return (ranks that are folded along `axis`, onto which): earlier dimensions are folded already."""
+        """Return the ranks that are folded along `axis`, and onto which; earlier dimensions are already folded."""
         others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(lines)]
         return ranks_at(axis, lines[axis].folded, others), ranks_at(axis, lines[axis].onto, others)
 
@@ -251,7 +239,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
 LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
 
 Order = Callable[[Sequence[int], int], list[Turn | None]]
-"""From the number of steps of each dimension and the dimension to begin with to the order of all steps."""
+"""Returns the order of all steps, from the number of steps of each dimension and the dimension to begin with."""
 
 
 def grid_collectives(
@@ -259,11 +247,14 @@ def grid_collectives(
 ) -> tuple[SubCollective, ...]:
     """Return the subcollectives that make `collective` from reduce_scatters (Swing paper, section 4.1).
 
-    With `all_ports` one begins in each dimension, and each has a mirror image, which goes the other way around; a
-    grid whose sizes are all 2 has no other way around. Else there is the one that begins in the first dimension.
+    With `all_ports`, one begins in each dimension, and each has a mirror image that goes the other way around (except
+    on a grid whose sizes are all 2). Otherwise there is only the one that begins in the first dimension.
 
-    allgather is the reduce_scatter backwards, allreduce one after the other, reduce the tree of the root's shard with
-    the whole vector, broadcast the same tree backwards. Raises InvalidInput for alltoall.
+    An allgather is the reduce_scatter backwards, an allreduce both in sequence, a reduce the tree of the root's shard
+    with the whole vector, a broadcast the same tree backwards.
+
+    Raises:
+        InvalidInput: for an alltoall.
     """
     counts, ranks = [len(line.steps) for line in lines], prod(line.size for line in lines)
     require_collective(method, collective, [name for name in STANDARD if name != CollectiveName.ALLTOALL])
@@ -279,8 +270,11 @@ def grid_collectives(
 
 
 def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
-    """Return what makes `collective` from a reduce_scatter and an allgather; InvalidInput for any but these two and
-    allreduce."""
+    """Return the steps of `collective`: the reduce_scatter, the allgather, or both for an allreduce.
+
+    Raises:
+        InvalidInput: for any other collective.
+    """
     parts: dict[CollectiveName, SubCollective] = {
         CollectiveName.ALLGATHER: gather,
         CollectiveName.REDUCE_SCATTER: scatter,
@@ -291,7 +285,7 @@ def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collecti
 
 
 def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[SubCollective, ...]:
-    """Return the exchanges of whole vectors that run side by side, beginning as in `grid_collectives`."""
+    """Return the exchanges of whole vectors that run in parallel, beginning as in `grid_collectives`."""
     counts = [len(line.peers) for line in lines]
     return tuple(
         exchange_steps(port_lines, round_robin(counts, first)) for first, port_lines in _beginnings(lines, all_ports)
@@ -299,7 +293,7 @@ def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[
 
 
 def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
-    """Yield the dimension that each subcollective begins in, and its lines: plain, then mirrored."""
+    """Yield the first dimension and the lines of each subcollective: plain, then mirrored."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
         yield first, lines
