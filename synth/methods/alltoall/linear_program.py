@@ -341,8 +341,8 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     # Per unit of the largest capacity, so that the column of the rate has the same order of magnitude as the others.
     capacity = small.class_capacity / float(small.class_capacity.max())
     rows, columns, share = _load_entries(reduction)
-    every_row, at_last = np.append(rows, np.arange(classes)), np.append(columns, np.full(classes, last))
-    loads = of_entries(every_row, at_last, np.append(share, -capacity), classes, last + 1)
+    rows, columns = np.concatenate([rows, np.arange(classes)]), np.concatenate([columns, np.full(classes, last)])
+    loads = of_entries(rows, columns, np.concatenate([share, -capacity]), classes, last + 1)
     objective = np.zeros(last + 1)
     objective[-1] = 1.0
     bound = np.concatenate([np.zeros(classes), -demands])

@@ -52,11 +52,14 @@ def backwards(steps: SubCollective) -> list[SendStep]:
         src, dst, amount = columns()
         return dst, src, amount
 
+    def marked(signature: Callable[[], Hashable]) -> Hashable:
+        return "backwards", signature()
+
     return [
         step._replace(
             messages=partial(turned, step.messages),
             sends=partial(turned, step.sends),
-            signature=lambda step=step: ("backwards", step.signature()),
+            signature=partial(marked, step.signature),
             reduces=False,
         )
         for step in reversed(steps)

@@ -69,8 +69,8 @@ def rails_along(plan: RailPlan, matrix: TrafficMatrix) -> RailPlan:
     first, last = (np.rint(part / before * now).astype(np.int64) for part in (lo, lo + pieces.amount))
     new = np.where(plan.chunks.counts == 0, matrix.amounts, 0)
     parts, direct = pieces._replace(amount=last - first), _pieces_over(new, *fabric.usual["direct"])
-    columns: list[Any] = [np.concatenate(both) for both in zip(parts, direct, strict=True)]
-    split = Pieces(*columns)
+    columns: Any = zip(parts, direct, strict=True)
+    split = Pieces(*map(np.concatenate, columns))
     loads = fabric.no_loads()
     native.add_piece_loads(*split, loads)
     time = fabric.time(loads)
