@@ -44,7 +44,7 @@ from chorale.tuner.files.collective_files import load_collective
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import Runnable, is_program_file, load_runnable
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.executions import execution_line, report_executions, require_trace_files
+from chorale.tuner.launch.executions import execution_line, report_executions
 from chorale.tuner.reports.judge import judge as judge_file
 from chorale.tuner.reports.tables import Columns, Result, facts_table, numbers_table, speed_text
 
@@ -141,13 +141,6 @@ def run(
             callback=file_to_write, help="Write what every instruction took on every rank, for Perfetto (.json)."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            callback=file_to_write,
-            help="Draw the last size as a timeline beside the predicted one (.png, .svg or .pdf).",
-        ),
-    ] = None,
     job: SlurmOptions,
 ) -> Result | None:
     """Execute a schedule or program, check every element of every result, and time it.
@@ -155,7 +148,8 @@ def run(
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
     sizes_bytes = parse_sizes(sizes)
-    require_trace_files(trace, plot)
+    if trace is not None and trace.suffix != ".json":
+        raise InvalidInput("a trace is written as .json", trace, "name it trace.json")
     config = runner_config(runner, choices.options_of_runner())
     goal = until.goal(reference, config)
     network, collective = None if spec is None else load_topology(spec), load_collective(collective_file)
@@ -186,7 +180,7 @@ def run(
         programs = {**{name: item.program for name, item in runnables.items()}, **others}
         settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         request = base.RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
-        request = replace(request, trace=trace is not None or plot is not None)
+        request = replace(request, trace=trace is not None)
         with exclusive(machine_lock(), ALONE_PATIENCE_S) if config.capabilities.is_live else nullcontext():
             if goal is None:
                 outcome = measure_once(running, request)
@@ -203,7 +197,7 @@ def run(
         report = replace(report, calibration=calibrate(observations, topology.bandwidth_unit))
     if request.trace and isinstance(program, Program):
         traces = measurement.traces.get(file, ())
-        report = replace(report, executions=report_executions(program, topology, traces, measurement, trace, plot))
+        report = replace(report, executions=report_executions(program, topology, traces, measurement, trace))
     return report.result()
 
 

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
@@ -47,14 +46,6 @@ def simulate(
         int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
     ] = None,
     plot: opt.PlotFile = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=opt.file_to_write,
-            help="Write each message of the largest size, by the flow model, for Perfetto.",
-        ),
-    ] = None,
 ) -> Result:
     """Predict the time and the goodput of a collective, without running it.
 
@@ -100,11 +91,6 @@ def simulate(
         bound = float(8 * rate / lower_bound(topology, traffic.collective).value / 10**9)
         is_of_ranks = max(row["goodput_gbit_per_s"] for row in rows) <= bound  # switches that add may be faster
         plot_goodput(title, {f"{model} model": rows}, plot, bound if is_of_ranks else None)
-    if trace is not None:
-        from chorale.tuner.plots.trace_events import TRACE_CHUNKS, schedule_trace  # noqa: PLC0415 - only for this file
-
-        chunks = pipeline_chunks or TRACE_CHUNKS
-        write_file(trace, schedule_trace(traffic, pricing.network(topology), sizes_bytes[-1], chunks).encode())
     document = {
         **network_facts(topology),
         "collective": traffic.collective.name.value,

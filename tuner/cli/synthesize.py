@@ -197,11 +197,11 @@ def bound(
         report = bounds.bound_report(topology, target, k)
     if nccl_tuner is not None:
         from chorale.runners.simulated.library_model import nccl_choices  # noqa: PLC0415 - few ask for a table
-        from chorale.tuner.reports.library_files import NcclTableEntry, nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
+        from chorale.tuner.reports.library_files import nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
 
         choices = nccl_choices(topology, [2**power for power in range(10, 35)])
         names = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
-        entries = [NcclTableEntry(size, LibrarySettings(each.name, names[each.protocol])) for size, each in choices]
+        entries = [(size, LibrarySettings(each.name, names[each.protocol])) for size, each in choices]
         content = nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)
         note = f"# predicted for {topology.spec} by the published model of the library, not measured\n"
         write_file(nccl_tuner, (note + content).encode())

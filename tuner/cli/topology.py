@@ -1,6 +1,5 @@
 """`chorale topology`: list the families, show one network, import one from a file, compare nodes of a cluster."""
 
-import os
 from collections import Counter
 from contextlib import nullcontext, suppress
 from fractions import Fraction
@@ -12,24 +11,22 @@ import typer
 from rich.table import Table
 
 from chorale.job.files import read_file
-from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.formats.nccl_graph import graph_file, read_graphs
-from chorale.synth.topology.formats.slurm import expanded_names
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import CollectiveName, GpuModelName, PlotFile, Root, Spec, file_to_write
+from chorale.tuner.cli.options import GpuModelName, PlotFile, Spec, file_to_write
 from chorale.tuner.cli.output import notice
-from chorale.tuner.files.machine_files import MachineOptions, read_network, slurm_network
+from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.files.topology_specs import load_topology, save_topology
-from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_label, bound_report, machine_bounds
+from chorale.tuner.reports.bound import assumption_facts, assumption_rows, bound_label, machine_bounds
 from chorale.tuner.reports.nccl_graph import found_rings, graph_document, graph_table
 from chorale.tuner.reports.synthesis import able_text, describe_topology, show_topology
-from chorale.tuner.reports.tables import Result, algbw_text, decimal, ruled_table, short_id
+from chorale.tuner.reports.tables import Result, algbw_text, ruled_table, short_id
 
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
@@ -160,64 +157,6 @@ def import_topology(
     document = show_topology(topology) | bounds | {"output": None if output is None else str(output)}
     step = "the same with -o network.json" if output is None else f"chorale auto {quote(f'file:{output}')}"
     return Result(document, *shown, next_step=step)
-
-
-@topology_app.command("placement")
-def placement(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Slurm's switches: `scontrol show topology`.")],
-    nodes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Nodes that one gets [those of the Slurm job this is in].")
-    ] = None,
-    preferred: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Nodes that one prefers [as many, under few switches].")
-    ] = None,
-    nic_gbps: NicRate = None,
-    machine: MachineDump = None,
-    oversubscription: Oversubscription = None,
-    collective: CollectiveName = "allreduce",
-    root: Root = 0,
-) -> Result:
-    """Compare how fast a collective can be on the nodes one gets and on those one prefers.
-
-    Example: chorale topology placement switches.txt --nodes n1,n2 --nic-gbps 200 --oversubscription 2
-    """
-    target = parse_collective(collective, root)
-    options = MachineOptions(nic_gbps=nic_gbps, machine=machine, oversubscription=oversubscription)
-    network = slurm_network(file, options)
-    listed = nodes or os.environ.get("SLURM_JOB_NODELIST")
-    if not listed:
-        raise InvalidInput("there must be nodes to compare", "none, outside of a Slurm job", 'add --nodes "n[1-2]"')
-    got = tuple(expanded_names(listed))
-    better = tuple(expanded_names(preferred) if preferred else network.tree.compact_nodes(len(set(got))))
-    table = ruled_table("", "hosts", "ranks", "switches", "algbw", title=f"bounds of {target}", title_justify="left")
-    documents: list[dict[str, Any]] = []
-    for name, names in (("nodes", got), ("preferred", better)):
-        topology, hosts = network.topology(names), network.hosts(names)
-        bound = bound_report(topology, target, None).bound
-        # The switches between nodes, not those within them
-        switches = [switch for switch in topology.node_ids[topology.compute_count :] if ":" not in switch]
-        documents.append(
-            {
-                "name": name,
-                "hosts": list(hosts),
-                "ranks": topology.compute_count,
-                "switches": switches,
-                "time_per_byte": rational_text(bound.value),
-                "algbw": float(1 / bound.value),
-                "certificate": dict(bound.to_json(topology)),
-            }
-        )
-        algbw = f"at most {algbw_text(bound.value, topology.bandwidth_unit)}"
-        table.add_row(name, ",".join(hosts), str(topology.compute_count), ",".join(switches), algbw)
-    ratio = Fraction(documents[0]["time_per_byte"]) / Fraction(documents[1]["time_per_byte"])
-    table.caption = f"preferred: {decimal(ratio)}× the bandwidth of nodes"
-    if ratio < 1:
-        table.caption = f"nodes: {decimal(1 / ratio)}× the bandwidth of preferred"
-    elif ratio == 1:
-        table.caption = "both bounds are the same: the switches do not tell nodes from preferred"
-    table.caption_justify = "left"
-    document = {"collective": target.name.value, "placements": documents, "ratio": rational_text(ratio)}
-    return Result(document, table)
 
 
 def _summary(topology: Topology, plot: Path | None, bounds: dict[str, Any]) -> Table:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -32,10 +32,6 @@ def tune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the campaign and say what would be done.")] = False,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
-    ] = None,
-    nccl_tuner: Annotated[
-        str | None,
-        typer.Option("--nccl-tuner-csv", metavar="FILE", help="Write the best ring or tree per size for NCCL's tuner."),
     ] = None,
     programs: Annotated[
         Path | None,
@@ -97,7 +93,7 @@ def tune(
     if network is not None and from_record is None:
         raise InvalidInput("--topology goes with --from-record", network, "say --set topology=SPEC")
     if from_record is not None:
-        for flag, value in (("--detach", detach), ("--nccl-tuner-csv", nccl_tuner), ("--programs", programs)):
+        for flag, value in (("--detach", detach), ("--programs", programs)):
             if value:
                 raise InvalidInput("a recorded job is tuned by several campaigns", flag, "leave it out")
         document = {} if campaign is None else campaign_file.read_document(campaign)
@@ -105,27 +101,25 @@ def tune(
         if "topology" not in document and not any(text.startswith("topology=") for text in settings):
             way_out = "say --topology SPEC, such as hypercube:3"
             raise InvalidInput("the network of a recorded job must be given", "none", way_out)
-        _tune_recorded(from_record, document, settings, _Choices(resume, dry_run, address, as_json))
+        _tune_recorded(from_record, document, settings, resume, dry_run, address, as_json)
         return
     checked, topology = _checked_campaign(campaign, settings)
     if dry_run:
         print_result(_plan(checked, topology), as_json)
         return
-    if nccl_tuner is not None and not Path(nccl_tuner).parent.is_dir():
-        raise InvalidInput("the folder of the table must exist", nccl_tuner, "create it first")
     if programs is not None:
         require_new_folder(programs)
     if job.wants_job:
         slurm_jobs.run_as_job(job, slurm_jobs.job_name(checked.name), checked.runner.config, topology, resumes=True)
         return
-    from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - as above
+    from chorale.tuner.cli.tune_launch import run_launch, show, start, write_programs  # noqa: PLC0415 - as above
 
     if detach:
         start(checked, resume, address)
         return
     report = run_launch(checked, topology, resume, address)
-    if report.ranked_trials:
-        write_answer(report, nccl_tuner, programs, topology)
+    if report.ranked_trials and programs is not None:
+        write_programs(report, programs)
     show(report, as_json)
 
 
@@ -159,16 +153,15 @@ def _plan(campaign: Campaign, topology: Topology) -> Result:
     return Result(plan, *plan_lines(plan))
 
 
-class _Choices(NamedTuple):
-    """How campaigns are run and shown."""
-
-    resume: bool
-    dry_run: bool
-    address: str | None
-    as_json: bool
-
-
-def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[str], choices: _Choices) -> None:
+def _tune_recorded(
+    record: Path,
+    document: dict[str, Any],
+    overrides: Sequence[str],
+    resume: bool,
+    dry_run: bool,
+    address: str | None,
+    as_json: bool,
+) -> None:
     """Run a campaign for each collective that a recorded job calls, or only show what it would do.
 
     document:  keys of a campaign file for everything that the record does not contain
@@ -189,24 +182,24 @@ def _tune_recorded(record: Path, document: dict[str, Any], overrides: Sequence[s
         check_runner(campaign, topology)
         networks.append(topology)
     campaigns = [campaign_on(campaign, topology) for campaign, topology in zip(campaigns, networks, strict=True)]
-    if not choices.as_json:
+    if not as_json:
         notice("\n".join(campaign_file.coverage_lines(job, campaigns)))
     documents: list[dict[str, Any] | None] = []
     for campaign, topology in zip(campaigns, networks, strict=True):
-        if choices.dry_run:
+        if dry_run:
             plan = campaign_plan(campaign, topology)
             plan |= {"estimate": forecast(campaign, topology, Home.from_environment())}
             documents.append(plan)
-            if not choices.as_json:
+            if not as_json:
                 print_result(Result(plan, *plan_lines(plan)), as_json=False)
             continue
         from chorale.tuner.cli.tune_launch import run_launch, show  # noqa: PLC0415 - as above
         from chorale.tuner.reports.tuning import tune_document  # noqa: PLC0415 - as above
 
-        report = run_launch(campaign, topology, choices.resume, choices.address)
-        is_whole = choices.as_json and report.ranked_trials and not report.interrupted
+        report = run_launch(campaign, topology, resume, address)
+        is_whole = as_json and report.ranked_trials and not report.interrupted
         documents.append(tune_document(report) if is_whole else None)
         if not is_whole:
-            show(report, choices.as_json)
-    if choices.as_json:
+            show(report, as_json)
+    if as_json:
         emit_json({"record": str(record), "covered": job.covered, "campaigns": documents})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import time
@@ -29,7 +28,6 @@ from chorale.tuner.launch.plan import budget_within
 from chorale.tuner.launch.progress import progress_display
 from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports import tuning
-from chorale.tuner.reports.library_files import nccl_table_entries, nccl_tuner_csv
 from chorale.tuner.slurm.jobs import REQUEUE_VARIABLE
 from chorale.tuner.trials.store import campaign_rows
 from chorale.tuner.trials.tuning_table import table_programs
@@ -37,7 +35,6 @@ from chorale.tuner.trials.tuning_table import table_programs
 if TYPE_CHECKING:
     from chorale.runners.ray.detached import DetachedActor
 
-_log = logging.getLogger("chorale.tune")
 POLL_S = 1.0
 ANSWER_LIMIT_S = 10.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
@@ -159,19 +156,12 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
     return tune(campaign, topology, home, resume, workers, partial(progress_display, people, limit_s=limit_s))
 
 
-def write_answer(report: TuneReport, table: str | None, programs: Path | None, topology: Topology) -> None:
-    """Write the table for NCCL's tuner to the file `table` and the programs of the tuning table into a new folder."""
-    if table is not None:
-        collective = report.launch.campaign["collective"]
-        write_file(
-            table,
-            nccl_tuner_csv(nccl_table_entries(report.trials, collective), collective, topology.compute_count).encode(),
-        )
-    if programs is not None:
-        stored = report.folder / "programs"
-        files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
-        write_folder(programs, files)
-        people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own")
+def write_programs(report: TuneReport, folder: Path) -> None:
+    """Write the programs of the tuning table into a new folder."""
+    stored = report.folder / "programs"
+    files = table_programs(tuning.tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
+    write_folder(folder, files)
+    people.print(f"{folder}: {len(files)} programs; all other sizes are the runtime's own")
 
 
 def show(report: TuneReport, as_json: bool) -> None:
@@ -188,7 +178,6 @@ def show(report: TuneReport, as_json: bool) -> None:
             results.print(item)
         for line in tuning.prior_lines(report):
             notice(line)
-        _log.debug(tuning.overhead_line(report))
         results.print(f"report.html, picture and journal: {report.folder}")
         name = report.launch.campaign["name"]
         notice(f"next: chorale table write --campaign {name} -o {name}.table")

@@ -39,7 +39,7 @@ from chorale.tuner.cli.output import stage_display
 from chorale.tuner.costs.pricing import program_loads
 from chorale.tuner.files import program_files
 from chorale.tuner.files.collective_files import collective_file_text, load_collective
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.schedule_files import load_for_inspection, load_schedule
 from chorale.tuner.reports.bound import assumption_facts
 from chorale.tuner.reports.programs import loss_document, prediction, program_facts, sharing_notices
@@ -131,7 +131,7 @@ def _verify_program(
     verdict = judge(lifted, topology)
     if output is not None:
         _write_bounded(file, verdict, output)
-    document = _verdict_document(verdict, _explained(program, verdict), is_named)
+    document = _verdict_document(program, verdict, is_named)
     document |= {"link_loads": None, "cost": None, "network": topology.spec if is_named else None}
     if document["ok"]:
         document["order_of_additions"] = additions_document(program)
@@ -155,21 +155,18 @@ def lift(
     collective_file: opt.CollectiveFile = None,
     output: opt.ProgramOutput = None,
     fix: Fix = False,
-    plot: opt.PlotFile = None,
     size: opt.PredictedSize = None,
     link_gbps: opt.LinkGbps = None,
 ) -> Result:
     """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
 
     A program that hangs above some size is judged up to it: `max_bytes` says which. With --fix the file of -o is the
-    program as it is, with that bound; otherwise it is written again in the form that `chorale lower` writes. --plot
-    draws the instructions in their order and marks those that are wrong, or behind what is wrong.
+    program as it is, with that bound; otherwise it is written again in the form that `chorale lower` writes.
 
     A program for a collective that has no name, or another than the file says, is checked against --collective-file.
 
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
-    require_plot_format(plot)
     size_bytes, collective = None if size is None else parse_size(size), load_collective(collective_file)
     text = read_file(file, MAX_TEXT_BYTES)
     topology, is_named = program_files.network_to_judge_on(spec, read_unchecked(text, collective).program)
@@ -179,18 +176,10 @@ def lift(
         _write_bounded(file, verdict, output)
     elif output is not None and not violations:
         write_file(output, reading.text.encode())
-    behind = _explained(program, verdict)
     place = topology.spec if is_named else _UNNAMED.format(topology)
     title = f"{file} on {place}: {'NOT right' if violations else 'right'}"
-    if plot is not None:
-        if not _is_executable(verdict):
-            rule = "--plot draws programs whose instructions can be executed"
-            raise InvalidInput(rule, violations[0].message, "leave it out")
-        from chorale.tuner.plots.program_plot import plot_judged  # noqa: PLC0415 - matplotlib is optional
-
-        plot_judged(program, violations, behind, title, plot)
     document = {
-        **_verdict_document(verdict, behind, is_named),
+        **_verdict_document(program, verdict, is_named),
         **program_facts(program),
         "dialects": list(reading.fitting_targets),
         "order_of_additions": None if violations else additions_document(program),
@@ -198,7 +187,7 @@ def lift(
         "network": topology.spec if is_named else None,
     }
     table = _program_table(title, document, topology.bandwidth_unit)
-    return Result(document | {"plot": None if plot is None else str(plot)}, table, exit_code=int(bool(violations)))
+    return Result(document, table, exit_code=int(bool(violations)))
 
 
 def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
@@ -211,26 +200,17 @@ def _program_table(title: str, document: dict[str, Any], unit: str) -> Table:
     return table
 
 
-def _is_executable(verdict: Verdict) -> bool:
-    """Return whether a program can be executed, so that its instructions have turns and its faults a history."""
-    return all(violation.rule in _FOUND_BY_EXECUTION for violation in verdict.violations)
-
-
-def _explained(program: AnyProgram, verdict: Verdict) -> list[Explanation | None]:
-    """Return the cause of each violation of `verdict`; None if it is unknown."""
-    if not _is_executable(verdict):
-        return [None] * len(verdict.violations)
-    if isinstance(program, ExecutionPlan):
-        return plan_explanations(program, verdict.violations)
-    assert isinstance(program, Program)
-    return explanations(program, verdict.violations)
-
-
-def _verdict_document(verdict: Verdict, behind: Sequence[Explanation | None], is_named: bool) -> dict[str, Any]:
-    """Return the JSON document of `verdict`, with the cause of each violation.
+def _verdict_document(program: AnyProgram, verdict: Verdict, is_named: bool) -> dict[str, Any]:
+    """Return the JSON document of `verdict`, with the cause of each violation if the program can be executed.
 
     is_named: whether the network is known
     """
+    behind: Sequence[Explanation | None] = ()
+    if all(violation.rule in _FOUND_BY_EXECUTION for violation in verdict.violations):
+        if isinstance(program, ExecutionPlan):
+            behind = plan_explanations(program, verdict.violations)
+        elif isinstance(program, Program):
+            behind = explanations(program, verdict.violations)
     alone = "no topology is named: every pair of ranks is taken as connected; --spec adds link loads, bounds and time"
     return {
         "ok": not verdict.violations,

@@ -9,20 +9,12 @@ from chorale.runners.api.base import ExecutionTrace, Measurement
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.critical_path import Cause, CriticalPath, time_by_cause
 from chorale.runners.measurement.driver import model_of_run
-from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import Unavailable
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import simulate_program
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.plots.trace_events import trace_events
-
-
-def require_trace_files(trace: Path | None, plot: Path | None) -> None:
-    """Raise InvalidInput for names of files that cannot be written so."""
-    if trace is not None and trace.suffix != ".json":
-        raise InvalidInput("a trace is written as .json", trace, "name it trace.json")
-    if plot is not None:
-        require_plot_format(plot)
 
 
 def report_executions(
@@ -31,18 +23,15 @@ def report_executions(
     executions: Sequence[ExecutionTrace],
     measurement: Measurement,
     trace: Path | None = None,
-    plot: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a row for each of `executions`; write them to `trace` and draw the last one into `plot`.
+    """Return a row for each of `executions`; write them to `trace`.
 
     They are compared with a simulation of the links alone if the environment of `measurement` contains the link rate.
     Raises Unavailable if nothing was traced.
     """
     if not executions:
         rule = "only runners that execute programs with the engine can trace them"
-        raise Unavailable(
-            rule, measurement.runner, "use --runner local, mpi or oneccl, or leave --trace and --plot out"
-        )
+        raise Unavailable(rule, measurement.runner, "use --runner local, mpi or oneccl, or leave --trace out")
     network = model_of_run(topology, measurement.environment.get("link_mbps"))
     predicted = [
         (None if network is None else simulate_program(program, topology, network, one.size_bytes, None))
@@ -52,10 +41,6 @@ def report_executions(
     rows = [execution_row(program, one, None if model is None else model.end_s) for one, model in pairs]
     if trace is not None:
         write_file(trace, trace_events(program, pairs, rows).encode())
-    if plot is not None:
-        from chorale.tuner.plots.program_plot import plot_execution  # noqa: PLC0415 (matplotlib is slow)
-
-        plot_execution(program, executions[-1], predicted[-1], plot)
     return rows
 
 

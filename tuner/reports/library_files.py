@@ -14,7 +14,7 @@ beyond the measured sizes.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -27,60 +27,21 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
-from chorale.tuner.trials.records import CompleteTrial, TrialRecord
 
 METHODS = {"ring": "ring", "double-binary-tree": "tree"}
 """The method here, and the algorithm of NCCL that does the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class NcclTableEntry:
-    """The best choice at one size."""
+def nccl_tuner_csv(entries: Sequence[tuple[int, LibrarySettings]], collective: str, ranks: int) -> str:
+    """Return the CSV of the best settings by size in bytes, in rising order.
 
-    size_bytes: int
-    settings: LibrarySettings
-
-
-def nccl_table_entries(trials: Iterable[TrialRecord], collective: str) -> list[NcclTableEntry]:
-    """Return the best choice of NCCL's algorithms for `collective` at each measured size, in rising order.
-
-    Trials are compared by speed-up over the baselines of their own run; among equals the earlier one wins.
+    Sizes between two of them go to the nearer, by ratio; equal neighbours share a row.
     """
-    best: dict[int, tuple[float, int, LibrarySettings]] = {}
-    for trial in trials:
-        candidate, settings = trial.candidate, trial.candidate.settings
-        if settings is None:
-            name = METHODS.get(candidate.method, candidate.method)
-            settings = LibrarySettings(name, candidate.protocol, candidate.channels * candidate.instances)
-            known = name in nccl.ALGORITHMS and collective in nccl.ALGORITHMS[name].collectives
-        else:
-            known = settings.algorithm in nccl.ALGORITHMS
-        if not known or not isinstance(trial, CompleteTrial):
-            continue
-        for size in trial.sizes:
-            rank = (size.speedup, -trial.number, settings)
-            if size.size_bytes not in best or rank[:2] > best[size.size_bytes][:2]:
-                best[size.size_bytes] = rank
-    return [NcclTableEntry(size_bytes, best[size_bytes][2]) for size_bytes in sorted(best)]
-
-
-def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: int) -> str:
-    """Return the CSV. Sizes between two measured ones go to the nearer, by ratio; equal neighbours share a row.
-
-    Raises CheckFailed if there is no such trial, or if the plug-in does not know the collective.
-    """
-    if collective not in nccl.COLLECTIVES:
-        way_out = f"it knows {', '.join(nccl.COLLECTIVES)}"
-        raise CheckFailed("the tuner plug-in must know the collective", collective, way_out)
-    if not entries:
-        known = [method for method, name in METHODS.items() if collective in nccl.ALGORITHMS[name].collectives]
-        rule = f"a table for NCCL needs a complete trial of a method that it has: nccl:ring, or {' or '.join(known)}"
-        raise CheckFailed(rule, "none", "add one of them to search.methods")
-    middles = [math.isqrt(low.size_bytes * high.size_bytes) for low, high in pairwise(entries)]
-    first = [entries[0].size_bytes, *(middle + 1 for middle in middles)]
-    last = [*middles, entries[-1].size_bytes]
+    sizes = [size_bytes for size_bytes, _ in entries]
+    middles = [math.isqrt(low * high) for low, high in pairwise(sizes)]
+    spans = zip(entries, [sizes[0], *(middle + 1 for middle in middles)], [*middles, sizes[-1]], strict=True)
     rows = []
-    for settings, group in groupby(zip(entries, first, last, strict=True), key=lambda span: span[0].settings):
+    for settings, group in groupby(spans, key=lambda span: span[0][1]):
         found = list(group)
         rows.append(nccl.tuner_row(collective, settings, ranks, found[0][1], found[-1][2]))
     return nccl.tuner_csv([row for row in rows if row is not None])

@@ -11,7 +11,6 @@ from rich.table import Table
 from chorale.runners.api.registry import is_simulated, runner_text
 from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.reports.tables import seconds_text
 from chorale.tuner.tracking.champions import ratio_text
 from chorale.tuner.trials import tuning_table as tables
 from chorale.tuner.trials.records import CompleteTrial, TrialRecord
@@ -144,22 +143,6 @@ def prior_lines(report: TuneReport) -> Iterator[str]:
     for prior in report.overhead.get("priors", []):
         weight = f"believed with weight {prior['weight']:.2g}" if prior["weight"] else "dropped, it predicted nothing"
         yield f"prior from {prior['name']}, {prior['points']} points: {weight}"
-
-
-def overhead_line(report: TuneReport) -> str:
-    """Return one line on what a trial cost besides measuring; empty if nothing was measured."""
-    effort = report.overhead
-    if not effort["trials"]:
-        return ""
-    parts = ", ".join(f"{stage} {format_ms(time_ms / 1e3)}" for stage, time_ms in effort["stages_ms"].items())
-    notes: dict[str, int] = effort.get("notes", {})
-    keys = ("measuring_ms", "beside_measuring_ms", "ours_ms", "cpu_ms", "preparing_ms")
-    measuring, beside, ours, of_cpu, preparing = (seconds_text(effort[key] / 1e3) for key in keys)
-    overhead = f"{beside} overhead" if effort["beside_measuring_ms"] >= 0 else "no overhead, some at the same time"
-    return (
-        f"per trial: {measuring} measuring, {overhead}; in this process {ours} ({parts}), {of_cpu} of CPU; "
-        f"{preparing} of workers preparing" + "".join(f"; {note} ({count}x)" for note, count in notes.items())
-    )
 
 
 def tuning_table_of(report: TuneReport) -> list[tables.TableEntry]:

@@ -5,7 +5,6 @@ A call is run on parts of chunks, turn by turn: what moved what where, whatever 
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from chorale.synth.programs.explanation import (
     MAX_EXPLAINED,
@@ -26,14 +25,6 @@ from chorale.synth.programs.postconditions import expected_outputs, initial_inpu
 from chorale.synth.programs.program import ProgramViolation
 
 
-class OperationTurn(NamedTuple):
-    """When an operation was done, or None where it never is; of a pipeline each of its operations has a turn."""
-
-    step: int
-    operation: Operation
-    at: int | None
-
-
 class PlanHistory(PlanValues[Part]):
     """A call of a structurally sound plan on parts of chunks, and what went wrong in it."""
 
@@ -47,17 +38,6 @@ class PlanHistory(PlanValues[Part]):
                 for piece in self.pieces_of(rank, cell):
                     self.held[piece] = part
                     self._parts.begin(piece, part)
-
-    def turns(self) -> dict[tuple[int, int], list[OperationTurn]]:
-        """Return, by rank and block, its operations in their order, and their turns."""
-        found = {}
-        for number, end in enumerate(self._blocks):
-            done = self.turns_of[number]
-            steps = enumerate(self._steps[number])
-            found[end] = [
-                OperationTurn(step.number, step.operation, done[k] if k < len(done) else None) for k, step in steps
-            ]
-        return found
 
     def explain(self, violation: ProgramViolation) -> Explanation | None:
         """Return what is behind a wrong result or sum, or a chunk that is read before it is written."""

@@ -37,20 +37,6 @@ class SlurmTree:
         below = self._nodes_below()
         return list(dict.fromkeys(node for name, nodes in below.items() if name not in lower for node in nodes))
 
-    def compact_nodes(self, count: int) -> list[str]:
-        """Return `count` nodes under few switches: of the smallest switch with so many below, its largest leaves first.
-
-        InvalidInput where no switch has so many below.
-        """
-        below = self._nodes_below()
-        large = [nodes for nodes in below.values() if len(nodes) >= count]
-        if not large:
-            most = max(map(len, below.values()))
-            raise InvalidInput(f"a switch must have {count} nodes below", f"at most {most}", "name fewer nodes")
-        smallest = set(sorted(large, key=len)[0])
-        leaves = sorted((nodes for nodes in self.nodes.values() if smallest.issuperset(nodes)), key=len, reverse=True)
-        return list(dict.fromkeys(node for nodes in leaves for node in nodes))[:count]
-
     def _nodes_below(self) -> dict[str, list[str]]:
         """Return the nodes below each switch, switches of switches first. InvalidInput for circles and deep trees."""
         found: dict[str, list[str]] = {}

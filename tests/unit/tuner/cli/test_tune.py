@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.cli.tune_launch import write_answer
+from chorale.tuner.cli.tune_launch import write_programs
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.unit.tuner.launch.test_tuning import run
@@ -148,7 +147,7 @@ def test_the_pages_of_a_server_are_not_served_again(
 def test_what_is_said_of_programs_is_no_part_of_the_document(
     capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
 ) -> None:
-    write_answer(run(home), None, tmp_path / "programs", load_topology("ring:4"))
+    write_programs(run(home), tmp_path / "programs")
     said = capsys.readouterr()
     assert "programs; all other sizes are the runtime's own" in " ".join(said.err.split())
     assert said.out == ""

@@ -104,22 +104,3 @@ SwitchName=c Nodes=c[1-8]
 SwitchName=ab Switches=a,b
 SwitchName=top Switches=ab,c
 """
-
-
-@pytest.mark.parametrize(
-    ("count", "nodes"),
-    [
-        (2, ["a1", "a2"]),
-        (3, ["b1", "b2", "b3"]),
-        (4, ["b1", "b2", "b3", "a1"]),
-        (6, [f"c{number}" for number in range(1, 7)]),
-        (9, [*(f"c{number}" for number in range(1, 9)), "b1"]),
-    ],
-)
-def test_compact_nodes_hang_on_few_switches(count: int, nodes: list[str]) -> None:
-    assert parse_slurm_tree(WIDE).compact_nodes(count) == nodes
-
-
-def test_more_nodes_than_a_switch_has_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="a switch must have 14 nodes below; got at most 13"):
-        parse_slurm_tree(WIDE).compact_nodes(14)
