@@ -38,47 +38,19 @@ _LARGE_GAP = Fraction(1, 100)
 
 def alltoall(
     spec: Spec,
-    gap: Annotated[
-        str, typer.Option(help="Stop where the bounds differ by this part; only prices stop early.")
-    ] = rational_text(DEFAULT_GAP),
+    gap: str = rational_text(DEFAULT_GAP),
     method: Annotated[
         str | None, typer.Option(help=f"How to solve: {' or '.join(METHODS)}; default: by the size of the problem.")
     ] = None,
     output: ScheduleOutput = None,
-    chunks: Annotated[
-        int | None,
-        typer.Option(
-            help="Chunks per shard of the schedule, of the largest with --traffic; default: as few as suffice."
-        ),
-    ] = None,
-    traffic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|zipf:S", help="Amounts of all pairs of ranks: .json, .csv or .npy, or a skew of experts."
-        ),
-    ] = None,
-    following: Annotated[
-        list[str] | None,
-        typer.Option("--next", metavar="FILE|zipf:S", help="Then plan again for this traffic; may be repeated."),
-    ] = None,
-    routing: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Experts of each token: a token with several on one node crosses to it once."
-        ),
-    ] = None,
-    experts: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of experts of --routing, in equal blocks on ranks; default: the highest + 1."),
-    ] = None,
-    advice: Annotated[
-        int,
-        typer.Option("--advise", metavar="N", min=0, help="Name up to N experts to replicate or swap."),
-    ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Orders the experts of a skew; that of --next counts on.")] = 0,
-    transposed: Annotated[
-        bool, typer.Option("--combine", help="Plan the way back of the traffic, as after a dispatch to experts.")
-    ] = False,
+    chunks: int | None = None,
+    traffic: Annotated[str | None, typer.Option(metavar="FILE|zipf:S")] = None,
+    following: Annotated[list[str] | None, typer.Option("--next", metavar="FILE|zipf:S")] = None,
+    routing: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    experts: Annotated[int | None, typer.Option(min=1)] = None,
+    advice: Annotated[int, typer.Option("--advise", metavar="N", min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    transposed: Annotated[bool, typer.Option("--combine")] = False,
 ) -> Result:
     """Bound the rate at which every rank can send to every other at once, over any routes.
 
@@ -86,6 +58,17 @@ def alltoall(
 
     With --traffic, plan an all-to-all of given sizes instead, verify its schedule, and compare it with direct sending.
     With --routing, plan the dispatch of tokens to their experts and the combine, in which sums go back.
+
+    Args:
+        gap: Stop where the bounds differ by this part; only prices stop early.
+        chunks: Chunks per shard of the schedule, of the largest with --traffic; default: as few as suffice.
+        traffic: Amounts of all pairs of ranks: .json, .csv or .npy, or a skew of experts.
+        following: Then plan again for this traffic; may be repeated.
+        routing: Experts of each token: a token with several on one node crosses to it once.
+        experts: Number of experts of --routing, in equal blocks on ranks; default: the highest + 1.
+        advice: Name up to N experts to replicate or swap.
+        seed: Orders the experts of a skew; that of --next counts on.
+        transposed: Plan the way back of the traffic, as after a dispatch to experts.
 
     Example: chorale alltoall torus:4x4 -o alltoall.parquet
 

@@ -3,11 +3,13 @@ message.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import MISSING, fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -81,7 +83,8 @@ class CommandLine(typer.Typer):
     """A group of commands with plain help, each a `ChoraleCommand`.
 
     A command that returns a `Result` gets the option `--json`: it prints the result's document or its display, and
-    exits with its exit code. A parameter that is a dataclass is replaced by its fields, one option each.
+    exits with its exit code. A parameter that is a dataclass is replaced by its fields, one option each. Help is what
+    the sections `Args` of docstrings say.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -99,13 +102,17 @@ class CommandLine(typer.Typer):
 
 
 def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with the fields of its request models as options, and with `--json` if it returns a result."""
+    """Return the command of `function`, whose arguments are described by the section `Args` of its docstring.
+
+    Fields of its request models are options of their own, and `--json` is one if it returns a result.
+    """
     signature = inspect.signature(function, eval_str=True)
-    given = signature.parameters.items()
-    models = {name: cast(type[Any], each.annotation) for name, each in given if is_dataclass(each.annotation)}
+    models = {
+        name: cast(type[Any], each.annotation)
+        for name, each in signature.parameters.items()
+        if is_dataclass(each.annotation)
+    }
     prints = signature.return_annotation not in (None, signature.empty)
-    if not models and not prints:
-        return function
 
     @wraps(function)
     def command(**values: Any) -> None:
@@ -118,23 +125,47 @@ def _printing(function: Callable[..., Any]) -> Callable[..., Any]:
 
             print_result(result, as_json)
 
+    summary, helps = _described(function)
     parameters: list[inspect.Parameter] = []
-    for name, each in given:
-        parameters += _of_model(models[name]) if name in models else [each.replace(kind=each.KEYWORD_ONLY)]
+    for name, each in signature.parameters.items():
+        if name not in models:
+            parameters.append(_parameter(name, each.annotation, each.default, helps))
+            continue
+        hints, (_, model_helps) = get_type_hints(models[name], include_extras=True), _described(models[name])
+        for one in fields(models[name]):
+            default = inspect.Parameter.empty if one.default is MISSING else one.default
+            parameters.append(_parameter(one.name, hints[one.name], default, model_helps))
     if prints:
-        parameters.append(
-            inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
-        )
+        parameters.append(_parameter("as_json", AsJson, False, {}))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__doc__ = summary
     return command
 
 
-def _of_model(model: type[Any]) -> Iterator[inspect.Parameter]:
-    """Yield a parameter for each field of a request model, a dataclass."""
-    hints = get_type_hints(model, include_extras=True)
-    for each in fields(model):
-        default = inspect.Parameter.empty if each.default is MISSING else each.default
-        yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[each.name])
+def _described(documented: Any) -> tuple[str, dict[str, str]]:
+    """Return the docstring without its section `Args`, and what that and those of base classes say of each argument."""
+    helps: dict[str, str] = {}
+    paragraphs: list[str] = []
+    for each in reversed(getattr(documented, "__mro__", (documented,))):
+        paragraphs = inspect.cleandoc(each.__doc__ or "").split("\n\n")
+        for paragraph in paragraphs:
+            if paragraph.startswith("Args:"):
+                for entry in re.split(r"\n {4}(?=\w+: )", paragraph)[1:]:
+                    name, _, text = entry.partition(": ")
+                    helps[name] = " ".join(text.split())
+    return "\n\n".join(each for each in paragraphs if not each.startswith("Args:")), helps
+
+
+def _parameter(name: str, annotation: Any, default: Any, helps: Mapping[str, str]) -> inspect.Parameter:
+    """Return the parameter of a command, with its help if that is in `helps`."""
+    if name in helps:
+        annotation, *infos = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+        make = typer.Argument if default is inspect.Parameter.empty else typer.Option
+        flag = [f"--{name.replace('_', '-')}"] if annotation is bool else []  # without a form that says no
+        info = copy(infos[0]) if infos else make(*flag)
+        info.help = helps[name]
+        annotation = Annotated[annotation, info]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _times(text: str, factor: Fraction, option: str) -> str:

@@ -33,42 +33,25 @@ _STYLE = "text{font:12px sans-serif;dominant-baseline:central;fill:#334155}.titl
 
 
 def auto(
-    spec: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SPEC]",
-            autocompletion=offer(SPECS),
-            help="Topology; default: the fabric of this node or cluster.",
-        ),
-    ] = None,
-    dump: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="NCCL or RCCL dump, or saved output of nvidia-smi, rocm-smi or ibnetdiscover."
-        ),
-    ] = None,
+    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", autocompletion=offer(SPECS))] = None,
+    dump: Annotated[str | None, typer.Option(metavar="FILE")] = None,
     model: GpuModelName = None,
-    size: Annotated[
-        str | None,
-        typer.Option(help="Choose the method by predicted time at this size, such as 64KiB; default: by bandwidth."),
-    ] = None,
+    size: str | None = None,
     link_gbps: LinkGbps = None,
-    budget: Annotated[float, typer.Option(min=1, help="Seconds that it may take, about.")] = 60.0,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            callback=file_to_write,
-            metavar="FILE",
-            help="Also write the network as JSON, for file: specs.",
-        ),
-    ] = None,
+    budget: Annotated[float, typer.Option(min=1)] = 60.0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE")] = None,
 ) -> Result:
     """Find the fabric, prove what an allreduce can reach on it, compare, and say what to type next.
 
     Asks NCCL's dump (NCCL_TOPO_DUMP_FILE), nvidia-smi, rocm-smi and ibnetdiscover, in this order. A machine without
     any of them measures an emulated network on its own cores.
+
+    Args:
+        spec: Topology; default: the fabric of this node or cluster.
+        dump: NCCL or RCCL dump, or saved output of nvidia-smi, rocm-smi or ibnetdiscover.
+        size: Choose the method by predicted time at this size, such as 64KiB; default: by bandwidth.
+        budget: Seconds that it may take, about.
+        output: Also write the network as JSON, for file: specs.
 
     Example: chorale auto --budget 30
     """
@@ -89,14 +72,15 @@ def auto(
 
 
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to; made if it is missing.")
-    ] = Path("chorale-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("chorale-demo"),
 ) -> Result:
     """Tune an allreduce over eight processes that are joined like the corners of a cube, and draw it.
 
     Three schedules are made, verified and run over emulated links; every element of every result is checked. Where
     processes cannot be started, times are simulated, and it says so. Takes less than a minute.
+
+    Args:
+        output: Folder to write to; made if it is missing.
 
     Example: chorale demo
     """

@@ -27,18 +27,12 @@ from chorale.tuner.trials.tuning_table import SizeClass
 
 
 def best(
-    topology: Annotated[str, typer.Option("--topology", metavar="SPEC", help="Network, such as hypercube:3.")],
-    size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Buffer size, such as 1MiB.")],
+    topology: Annotated[str, typer.Option("--topology", metavar="SPEC")],
+    size: Annotated[str, typer.Option("--size", metavar="BYTES")],
     collective: CollectiveName = "allreduce",
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
-    ] = None,
-    alias: Annotated[
-        str, typer.Option("--alias", help="Which version; `register.alias` of the campaign.")
-    ] = "champion",
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="First let the alias go back to the version that had it before.")
-    ] = False,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="DIR")] = None,
+    alias: str = "champion",
+    rollback: bool = False,
 ) -> Result:
     """Fetch the best schedule that campaigns have registered, verified again.
 
@@ -47,6 +41,13 @@ def best(
     If no program beat the library, the answer is the library's own algorithm, and there are no files.
 
     --rollback gives the alias back to the version that had it before; no campaign promotes the current one again.
+
+    Args:
+        topology: Network, such as hypercube:3.
+        size: Buffer size, such as 1MiB.
+        output: Existing folder for the files.
+        alias: Which version; `register.alias` of the campaign.
+        rollback: First let the alias go back to the version that had it before.
 
     Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
     """

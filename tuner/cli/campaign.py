@@ -112,14 +112,16 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
 
 
 def ui(
-    host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 is every one of this machine.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = 5000,
+    host: str = ("127.0.0.1"),
+    port: Annotated[int, typer.Option("--port", min=1, max=65535)] = 5000,
 ) -> None:
     """Show campaigns, trials and registered schedules in the browser until interrupted.
 
     The browser asks for a user and a password: `chorale`, and what the file `ui-password` of the data folder has.
+
+    Args:
+        host: Address to listen on; 0.0.0.0 is every one of this machine.
+        port: Port to listen on.
 
     Example: chorale ui --port 5001
     """

@@ -18,13 +18,10 @@ from chorale.tuner.reports.tables import Result, ruled_table
 
 
 def experiment(
-    name: Annotated[str, typer.Argument(metavar="list | NAME", help="Experiment to run, or list.")],
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
+    name: Annotated[str, typer.Argument(metavar="list | NAME")],
+    quick: bool = False,
     plot: PlotFile = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Take what an earlier run worked out by the same code, and go on from there."),
-    ] = False,
+    resume: bool = False,
     executor: ExecutorName = "serial",
     workers: Workers = None,
 ) -> Result:
@@ -33,6 +30,11 @@ def experiment(
     Exit code 1 if a row does not hold. Every row names the spec and method that reproduce it. Each part is kept in the
     data folder as soon as it is there, and --resume takes it from there. Parts run over the executor, but for those
     whose times count: they run one at a time.
+
+    Args:
+        name: Experiment to run, or list.
+        quick: Leave out rows that take longer than about 10 s.
+        resume: Take what an earlier run worked out by the same code, and go on from there.
 
     Example: chorale experiment direct-connect-table-5
     """
@@ -81,12 +83,15 @@ HISTORY = "bench.jsonl"
 
 
 def bench(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
 ) -> Result:
     """Run benchmarks, compare facts such as counts with those expected, and keep the history.
 
     The history is a file of the data folder. Exit code 1 if a fact differs. Goals are ratios to the reference; one of
     times that is missed is only told.
+
+    Args:
+        names: Benchmarks; default: all.
 
     Example: chorale bench rings
     """

@@ -28,7 +28,7 @@ from chorale.synth.programs.program import Program, as_protocol
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.cli.options import ElementTypeName, Protocol, RunnableFile, SpecOfProgram, offer, target_name
+from chorale.tuner.cli.options import ElementTypeName, Protocol, RunnableFile, SpecOfProgram, named, target_name
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import Site, SlurmTime
 from chorale.tuner.files.program_files import is_program_file, load_program
@@ -174,42 +174,41 @@ _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
 def export(
     file: RunnableFile,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to fill: a new or empty one.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
     targets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--target",
-            metavar="NAME",
-            parser=target_name,
-            autocompletion=offer(JOB_TARGETS),
-            help=f"{', '.join(JOB_TARGETS)}; default: the first two.",
-        ),
+        list[str] | None, named(JOB_TARGETS, target_name, "Dialect of programs, by default the first two", "--target")
     ] = None,
-    sizes: Annotated[
-        str | None, typer.Option(help="Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB.")
-    ] = None,
+    sizes: str | None = None,
     spec: SpecOfProgram = None,
-    channels: Annotated[int | None, typer.Option(help="As `chorale lower` has it.")] = None,
-    instances: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,
+    channels: int | None = None,
+    instances: int = 1,
     protocol: Protocol = "Simple",
-    in_place: Annotated[
-        bool | None, typer.Option("--inplace/--outofplace", help="Default: in place, but for an alltoall.")
-    ] = None,
-    hosts: Annotated[str, typer.Option(help="Names of the nodes, with commas, in the order of their ranks.")] = "",
-    gpus_per_node: Annotated[
-        int | None, typer.Option(help="GPUs of a node; default: as the boxes of the spec.")
-    ] = None,
-    tests: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of nccl-tests on the nodes.")] = None,
-    library: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the runtime's library.")] = None,
+    in_place: Annotated[bool | None, typer.Option("--inplace/--outofplace")] = None,
+    hosts: str = "",
+    gpus_per_node: int | None = None,
+    tests: Annotated[str | None, typer.Option(metavar="DIR")] = None,
+    library: Annotated[str | None, typer.Option(metavar="DIR")] = None,
     site: Site = None,
     job_time: SlurmTime = None,
     dtype: ElementTypeName = "float32",
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
+    force: bool = False,
 ) -> Result:
     """Write a job folder: programs, environment, launch scripts, manifest and checklist.
 
     A schedule is lowered, a program taken as it is. Everything is checked before anything is written. There are scripts
     for mpirun and srun; the batch script for Slurm has what the profile of the site says.
+
+    Args:
+        output: Folder to fill: a new or empty one.
+        sizes: Buffer sizes, rounded up to what the programs serve; default: 64KiB to 256MiB.
+        channels: As `chorale lower` has it.
+        instances: As `chorale lower` has it.
+        in_place: Default: in place, but for an alltoall.
+        hosts: Names of the nodes, with commas, in the order of their ranks.
+        gpus_per_node: GPUs of a node; default: as the boxes of the spec.
+        tests: Folder of nccl-tests on the nodes.
+        library: Folder of the runtime's library.
+        force: Write into a folder that holds other files.
 
     Example: chorale export a100.parquet -o job
     """

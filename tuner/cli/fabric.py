@@ -33,25 +33,27 @@ fabric_app = CommandLine(help="Bring topologies up as emulated networks on this 
 @fabric_app.command("up")
 def up(
     spec: Spec,
-    link_mbps: Annotated[
-        str, typer.Option(metavar="R", help="Mbit/s of a link of capacity 1, or of the fastest on fabrics in GB/s.")
-    ] = "100",
-    name: Annotated[str, typer.Option(help="Name, to have several side by side.")] = DEFAULT_NAME,
-    latency_us: Annotated[
-        str, typer.Option(metavar="L", help="Microseconds that a packet takes on a link besides.")
-    ] = "0",
-    loss: Annotated[str, typer.Option(metavar="P", help="The part of packets that a link loses, such as 0.001.")] = "0",
-    link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK", help="What differs for a link: SRC-DST:mbps=R,latency-us=L,loss=P. Repeatable."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Draws which packets are lost.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Keep it whatever its self-test shows.")] = False,
+    link_mbps: Annotated[str, typer.Option(metavar="R")] = "100",
+    name: str = DEFAULT_NAME,
+    latency_us: Annotated[str, typer.Option(metavar="L")] = "0",
+    loss: Annotated[str, typer.Option(metavar="P")] = "0",
+    link: Annotated[list[str] | None, typer.Option(metavar="LINK")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    force: bool = False,
 ) -> Result:
     """Bring a topology up as a network of namespaces: one for each rank and switch, every link held to its rate.
 
     It tests itself for a second or two, and stays until `chorale fabric down` or the next reboot. The same command
     again changes nothing.
+
+    Args:
+        link_mbps: Mbit/s of a link of capacity 1, or of the fastest on fabrics in GB/s.
+        name: Name, to have several side by side.
+        latency_us: Microseconds that a packet takes on a link besides.
+        loss: The part of packets that a link loses, such as 0.001.
+        link: What differs for a link: SRC-DST:mbps=R,latency-us=L,loss=P. Repeatable.
+        seed: Draws which packets are lost.
+        force: Keep it whatever its self-test shows.
 
     Example: chorale fabric up ring:4 --link-mbps 100
     """
@@ -98,9 +100,13 @@ def status() -> Result:
 
 @fabric_app.command("down")
 def down(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which; without it all of this user's.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
 ) -> Result:
-    """Remove a fabric, or all of this user's, and kill what runs in them."""
+    """Remove a fabric, or all of this user's, and kill what runs in them.
+
+    Args:
+        name: Which; without it all of this user's.
+    """
     gone = [fabric for fabric in fabrics() if name in (None, fabric.name)]
     for fabric in gone:
         take_down(fabric)
@@ -110,11 +116,16 @@ def down(
 
 @fabric_app.command("exec", context_settings={"ignore_unknown_options": True})
 def execute(
-    rank: Annotated[int, typer.Argument(help="On which rank.")],
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run there.")],
-    name: Annotated[str, typer.Option(help="In which fabric.")] = DEFAULT_NAME,
+    rank: int,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…")],
+    name: str = DEFAULT_NAME,
 ) -> None:
     """Run a command as a process on a rank of a fabric and pass on its exit code.
+
+    Args:
+        rank: On which rank.
+        command: What to run there.
+        name: In which fabric.
 
     Example: chorale fabric exec 0 -- ip route
     """
@@ -164,20 +175,26 @@ def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
 
 
 def watch(
-    file: Annotated[Path, typer.Argument(help="What to watch: a YAML file, see --schema.", metavar="FABRIC.yaml")] = (
-        Path("fabric.yaml")
-    ),
-    once: Annotated[bool, typer.Option("--once", help="Publish a table for the fabric as it is, and end.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Print what the file may say, as JSON Schema.")] = False,
-    hold: Annotated[bool, typer.Option("--hold", help="Have the watch publish nothing until --release.")] = False,
-    release: Annotated[bool, typer.Option("--release", help="End a hold: what is planned is published.")] = False,
-    roll_back: Annotated[bool, typer.Option("--roll-back", help="Hold, and publish the table before again.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FABRIC.yaml")] = (Path("fabric.yaml")),
+    once: bool = False,
+    schema: bool = False,
+    hold: bool = False,
+    release: bool = False,
+    roll_back: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch the links of a fabric; plan, compare and publish a new tuning table when they change.
 
     Jobs whose CHORALE_TABLE is the published file take each new table while they run. With --json every event is a
     document on a line of its own. Ctrl-C ends it; what is published stays. Started again it goes on where it was.
+
+    Args:
+        file: What to watch: a YAML file, see --schema.
+        once: Publish a table for the fabric as it is, and end.
+        schema: Print what the file may say, as JSON Schema.
+        hold: Have the watch publish nothing until --release.
+        release: End a hold: what is planned is published.
+        roll_back: Hold, and publish the table before again.
 
     Example: chorale watch cube.yaml --json
     """

@@ -28,51 +28,21 @@ from chorale.tuner.reports.tables import Result, Stopwatch, peak_memory_bytes, s
 
 
 def find(
-    nodes: Annotated[str, typer.Option("--nodes", "-n", help="Number of nodes, or FIRST:LAST for all of these.")],
-    degree: Annotated[int, typer.Option("--degree", "-d", help="Links out of and into every node.")],
-    bidirectional: Annotated[bool, typer.Option("--bidirectional", help="Every link must have its reverse.")] = False,
+    nodes: Annotated[str, typer.Option("--nodes", "-n")],
+    degree: Annotated[int, typer.Option("--degree", "-d")],
+    bidirectional: bool = False,
     bases: Annotated[str, typer.Option(help=f"Bases to expand: {' or '.join(BASE_SETS)}.")] = "all",
-    seeds: Annotated[
-        int,
-        typer.Option("--search", min=0, max=10**6, help="Seeds of the search for Cayley digraphs; 0: no search."),
-    ] = 16,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            "--search-record",
-            metavar="FILE",
-            callback=file_to_write,
-            help="JSON file that keeps the search, to go on later.",
-        ),
-    ] = None,
-    collective: Annotated[
-        str, typer.Option(help="Rank by allreduce (steps and bandwidth), alltoall (its rate), or both.")
-    ] = "allreduce",
-    keep_cables: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="CSV of the cables that lie (from,to): nodes are placed to keep most."),
-    ] = None,
-    moves: Annotated[
-        int | None, typer.Option(min=0, help="With --keep-cables: at most so many cables are laid anew.")
-    ] = None,
-    cables: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            callback=file_to_write,
-            help="Write the cables of the best network as .csv, or draw them as .png, .svg or .pdf.",
-        ),
-    ] = None,
-    panel_ports: Annotated[
-        int | None, typer.Option(min=2, help="With --cables: ports of a patch panel, two for a cable.")
-    ] = None,
-    alpha_us: Annotated[str | None, typer.Option(help="Workload: microseconds for a step.")] = None,
-    size: Annotated[str | None, typer.Option(help="Workload: bytes of the allreduce, such as 1M.")] = None,
-    bandwidth_gbps: Annotated[str | None, typer.Option(help="Workload: Gbit/s of a whole node.")] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Workload: JSON of `run --calibrate --json`, instead of the other two."),
-    ] = None,
+    seeds: Annotated[int, typer.Option("--search", min=0, max=10**6)] = 16,
+    record: Annotated[Path | None, typer.Option("--search-record", metavar="FILE", callback=file_to_write)] = None,
+    collective: str = "allreduce",
+    keep_cables: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    moves: Annotated[int | None, typer.Option(min=0)] = None,
+    cables: Annotated[Path | None, typer.Option(metavar="FILE", callback=file_to_write)] = None,
+    panel_ports: Annotated[int | None, typer.Option(min=2)] = None,
+    alpha_us: str | None = None,
+    size: str | None = None,
+    bandwidth_gbps: str | None = None,
+    calibration: Annotated[str | None, typer.Option(metavar="FILE")] = None,
     executor: ExecutorName = "serial",
     workers: Workers = None,
     plot: PlotFile = None,
@@ -81,6 +51,22 @@ def find(
 
     `chorale synth METHOD SPEC --collective allgather` reproduces every row; an allreduce takes twice that. A range of
     nodes takes costs that are known by theorems as they are, makes no schedules and searches for no bases.
+
+    Args:
+        nodes: Number of nodes, or FIRST:LAST for all of these.
+        degree: Links out of and into every node.
+        bidirectional: Every link must have its reverse.
+        seeds: Seeds of the search for Cayley digraphs; 0: no search.
+        record: JSON file that keeps the search, to go on later.
+        collective: Rank by allreduce (steps and bandwidth), alltoall (its rate), or both.
+        keep_cables: CSV of the cables that lie (from,to): nodes are placed to keep most.
+        moves: With --keep-cables: at most so many cables are laid anew.
+        cables: Write the cables of the best network as .csv, or draw them as .png, .svg or .pdf.
+        panel_ports: With --cables: ports of a patch panel, two for a cable.
+        alpha_us: Workload: microseconds for a step.
+        size: Workload: bytes of the allreduce, such as 1M.
+        bandwidth_gbps: Workload: Gbit/s of a whole node.
+        calibration: Workload: JSON of `run --calibrate --json`, instead of the other two.
 
     Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
     """

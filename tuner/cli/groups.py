@@ -33,26 +33,20 @@ MAX_CHUNKS = max(CHUNK_COUNTS)
 
 def groups(
     spec: Spec,
-    group: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME=COLLECTIVE:RANKS:AMOUNT",
-            help="A kind of groups; may be repeated. RANKS: 0-7, 0,8,16, all, or a split into equal groups: by8 for "
-            "neighbours (0-7, 8-15, …), every8 for one of each (0,8,16,…; 1,9,17,…). AMOUNT: bytes, or any unit.",
-        ),
-    ],
-    chunks: Annotated[
-        int | None, typer.Option(min=1, max=MAX_CHUNKS, help="Chunks per shard; default: few that come close.")
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write a schedule for each group to a new folder."),
-    ] = None,
+    group: Annotated[list[str], typer.Option(metavar="NAME=COLLECTIVE:RANKS:AMOUNT")],
+    chunks: Annotated[int | None, typer.Option(min=1, max=MAX_CHUNKS)] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="DIR")] = None,
 ) -> Result:
     """Plan collectives of several groups of ranks that share a fabric and run at the same time.
 
     All groups begin together; the plan lets the last one end as early as possible, proves how early that can be, and
     compares it with planning each group as if it were alone.
+
+    Args:
+        group: A kind of groups; may be repeated. RANKS: 0-7, 0,8,16, all, or a split into equal groups: by8 for
+            neighbours (0-7, 8-15, …), every8 for one of each (0,8,16,…; 1,9,17,…). AMOUNT: bytes, or any unit.
+        chunks: Chunks per shard; default: few that come close.
+        output: Write a schedule for each group to a new folder.
 
     Example: chorale groups a100:2 --group tp=allreduce:by8:100 --group dp=reduce_scatter:every8:40
     """

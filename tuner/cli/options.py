@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 FileName = TypeVar("FileName", str, Path, None)
 
 
-def collective_name(text: str) -> str:
-    """Return the collective that `text` means, `all-reduce` and `AllReduce` too."""
-    return parse_collective(text).name.value
-
-
-def executor_name(text: str) -> str:
-    """Return the executor that `text` means."""
-    return name_among("executor", text, EXECUTORS)
-
-
 def file_to_write(path: FileName) -> FileName:
     """Return the name of an output file; InvalidInput, before slow work, if its folder does not exist."""
     if path is not None and not Path(path).parent.is_dir():
@@ -58,15 +48,30 @@ def campaigns(incomplete: str) -> list[str]:
     return offer(names)(incomplete)
 
 
+def collective_name(text: str) -> str:
+    """Return the collective that `text` means, `all-reduce` and `AllReduce` too."""
+    return parse_collective(text).name.value
+
+
+def named(names: Iterable[str], parse: Callable[[str], str], what: str, *flags: str, metavar: str = "NAME") -> Any:
+    """Return an option whose value is one of `names` as `parse` reads it; `what` it is, for its help."""
+    help_text = f"{what}: {', '.join(names)}."
+    return typer.Option(*flags, metavar=metavar, parser=parse, autocompletion=offer(names), help=help_text)
+
+
+def target_name(text: str) -> str:
+    """Return the target that `text` means."""
+    return target_named(text).name
+
+
+_ALIASES = {
+    "fp32": "float32", "fp64": "float64", "double": "float64", "half": "float16", "fp16": "float16",
+    "bf16": "bfloat16", "float": "float32",
+}  # fmt: skip
+
 SPECS = (*sorted(entry.example for entry in FAMILIES.values()), FILE_PREFIX)
-Spec = Annotated[
-    str,
-    typer.Argument(
-        metavar="SPEC",
-        autocompletion=offer(SPECS),
-        help="Topology, such as hypercube:3 or a100:2; see `chorale topology list`.",
-    ),
-]
+_SPEC_HELP = "Topology, such as hypercube:3 or a100:2; see `chorale topology list`."
+Spec = Annotated[str, typer.Argument(metavar="SPEC", autocompletion=offer(SPECS), help=_SPEC_HELP)]
 RunnableFile = Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")]
 ReadableFile = Annotated[
     str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml, or a plan for MSCCL++ in .json).")
@@ -90,53 +95,34 @@ Shards = Annotated[
 Sizes = Annotated[str, typer.Option(help="Buffer sizes: 64KiB, 1M,4M or 4KiB:1GiB:x4.")]
 Root = Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")]
 ExecutorName = Annotated[
+    str, named(EXECUTORS, lambda text: name_among("executor", text, EXECUTORS), "Where to compute")
+]
+CollectiveName = Annotated[str, named(STANDARD, collective_name, "One of these")]
+ElementTypeName = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        parser=executor_name,
-        autocompletion=offer(EXECUTORS),
-        help=f"Where to compute: {', '.join(EXECUTORS)}.",
+    named(
+        ELEMENT_TYPES,
+        lambda text: name_among("element type", text, ELEMENT_TYPES, _ALIASES),
+        "Element type",
+        metavar="TYPE",
     ),
 ]
-CollectiveName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        parser=collective_name,
-        autocompletion=offer(STANDARD),
-        help=f"One of {', '.join(STANDARD)}.",
-    ),
-]
-CampaignName = Annotated[
-    str, typer.Argument(metavar="NAME", autocompletion=campaigns, help="Campaign, as its file names it.")
-]
+_CAMPAIGN = "Campaign, as its file names it."
+CampaignName = Annotated[str, typer.Argument(metavar="NAME", autocompletion=campaigns, help=_CAMPAIGN)]
+_METHODS_HELP = "How to make the schedule: bfb, ring, forest or another [auto: the best of all]."
 MethodNames = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="METHOD",
-        autocompletion=offer(METHODS, SPECS),
-        help="How to make the schedule: bfb, ring, forest or another [auto: the best of all].",
-    ),
+    typer.Argument(metavar="METHOD", autocompletion=offer(METHODS, SPECS), help=_METHODS_HELP),
 ]
-FileOrMethod = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE|METHOD",
-        autocompletion=offer(METHODS),
-        help="Schedule file, or a method: bfb, ring, forest or another [auto if a topology stands here].",
-    ),
-]
+_METHOD_HELP = "Schedule file, or a method: bfb, ring, forest or another [auto if a topology stands here]."
+FileOrMethod = Annotated[str, typer.Argument(metavar="FILE|METHOD", autocompletion=offer(METHODS), help=_METHOD_HELP)]
 Workers = Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")]
+_OUTPUT = ("--output", "-o")
 ScheduleOutput = Annotated[
-    str | None,
-    typer.Option("--output", "-o", callback=file_to_write, help="Schedule file to write, .parquet or .json."),
+    str | None, typer.Option(*_OUTPUT, callback=file_to_write, help="Schedule file to write, .parquet or .json.")
 ]
-ProgramOutput = Annotated[
-    str | None, typer.Option("--output", "-o", callback=file_to_write, help="Program file to write.")
-]
-FileOutput = Annotated[
-    Path, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE", help="File to write.")
-]
+ProgramOutput = Annotated[str | None, typer.Option(*_OUTPUT, callback=file_to_write, help="Program file to write.")]
+FileOutput = Annotated[Path, typer.Option(*_OUTPUT, callback=file_to_write, metavar="FILE", help="File to write.")]
 GpuModelName = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="GPUs of a matrix, such as H100 [as the file says].")
 ]
@@ -146,31 +132,7 @@ PlotFile = Annotated[
 Address = Annotated[
     str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
 ]
-
-
-_ALIASES = {"fp32": "float32", "fp64": "float64", "double": "float64", "half": "float16", "fp16": "float16"}
-
-
-def target_name(text: str) -> str:
-    """Return the target that `text` means."""
-    return target_named(text).name
-
-
-def element_type(text: str) -> str:
-    """Return the element type that `text` means."""
-    return name_among("element type", text, ELEMENT_TYPES, _ALIASES | {"bf16": "bfloat16", "float": "float32"})
-
-
 Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")]
-ElementTypeName = Annotated[
-    str,
-    typer.Option(
-        metavar="TYPE",
-        parser=element_type,
-        autocompletion=offer(ELEMENT_TYPES),
-        help=f"Element type: {', '.join(ELEMENT_TYPES)}.",
-    ),
-]
 PredictedSize = Annotated[str | None, typer.Option(metavar="BYTES", help="Also predict the time at this buffer size.")]
 LinkGbps = Annotated[
     str | None,
@@ -182,22 +144,20 @@ UNIT_LINK_GBPS = "100"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Costs of messages, for commands that simulate."""
+    """Costs of messages, for commands that simulate.
 
-    alpha_us: Annotated[
-        str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
-    ] = None
-    link_latency_us: Annotated[
-        str | None, typer.Option(help="Microseconds for which a bit is on a link; default: 0.1.")
-    ] = None
-    hop_us: Annotated[
-        str | None, typer.Option(help="Microseconds for which a node handles a packet; default: 0.3.")
-    ] = None
+    Args:
+        alpha_us: Microseconds from when a message could start until it does; default: 0.
+        link_latency_us: Microseconds for which a bit is on a link; default: 0.1.
+        hop_us: Microseconds for which a node handles a packet; default: 0.3.
+        calibration: JSON of `run --calibrate --json`, instead of rates and latencies.
+    """
+
+    alpha_us: str | None = None
+    link_latency_us: str | None = None
+    hop_us: str | None = None
     link_gbps: LinkGbps = None
-    calibration: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies."),
-    ] = None
+    calibration: Annotated[str | None, typer.Option(metavar="FILE")] = None
 
     def pricing(self, topology: Topology | None = None) -> "Pricing":
         """Return the pricing; on a `topology` that counts links with a usual rate, which is said, if none is given."""

@@ -25,14 +25,16 @@ job_app = CommandLine(help="Print or install the library that gives MPI programs
 
 @job_app.command("mpi-preload")
 def mpi_preload_command(
-    mpicc: Annotated[
-        str | None, typer.Argument(metavar="MPICC", help="Compiler of the MPI that programs use [that of mpiexec].")
-    ] = None,
-    install: Annotated[Path | None, typer.Option(metavar="DIR", help="Copy the library to a folder.")] = None,
+    mpicc: Annotated[str | None, typer.Argument(metavar="MPICC")] = None,
+    install: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
 ) -> Result:
     """Print the path of the library for LD_PRELOAD, which serves unmodified MPI programs from a tuning table.
 
     It is built the first time, for the MPI of mpiexec. The path stays the same.
+
+    Args:
+        mpicc: Compiler of the MPI that programs use [that of mpiexec].
+        install: Copy the library to a folder.
 
     Example: LD_PRELOAD=$(chorale job mpi-preload) CHORALE_TABLE=job.table mpiexec -n 8 ./program
     """
@@ -42,9 +44,9 @@ def mpi_preload_command(
 
 
 def record(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND…|TRACE", help="What starts the job, or its trace.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…|TRACE")],
     output: FileOutput = Path("job-record.json"),
-    ranks: Annotated[int | None, typer.Option(min=2, help="Ranks of the job of a Chakra .et file.")] = None,
+    ranks: Annotated[int | None, typer.Option(min=2)] = None,
 ) -> Result:
     """Run a job and write down which collectives it calls: at which sizes, how often, how long.
 
@@ -53,6 +55,10 @@ def record(
 
     With a file instead of a command, reads what its job called: a dump of PyTorch's flight recorder or a Chakra trace,
     of rank 0.
+
+    Args:
+        command: What starts the job, or its trace.
+        ranks: Ranks of the job of a Chakra .et file.
 
     Example: chorale record -o job.json -- torchrun --nproc-per-node 4 train.py
     """
@@ -94,27 +100,25 @@ def _reported(recorded: Record, output: Path) -> Result:
 
 
 def replay(
-    records: Annotated[
-        list[Path],
-        typer.Argument(metavar="RECORDS…", help="Tables of runs (.csv), logs of nccl-tests, or folders of logs."),
-    ],
-    trials: Annotated[int, typer.Option(min=1, max=10**4, help="Trials of each campaign, at most.")] = 30,
-    seeds: Annotated[int, typer.Option(min=1, max=10**4, help="Campaigns of each task.")] = 10,
-    noise: Annotated[
-        str,
-        typer.Option(
-            help="none, lognormal:0.05 (any deviation), outliers, drift, bimodal or launch, on top of the record."
-        ),
-    ] = "none",
-    sampler: Annotated[
-        str, typer.Option(help="Who chooses the next point: as in campaign files, or forest (as in SMAC) or halving.")
-    ] = "sizes-gp",
-    prior: Annotated[str, typer.Option(help="Task or fabric among the records to learn from first, or none.")] = "none",
+    records: Annotated[list[Path], typer.Argument(metavar="RECORDS…")],
+    trials: Annotated[int, typer.Option(min=1, max=10**4)] = 30,
+    seeds: Annotated[int, typer.Option(min=1, max=10**4)] = 10,
+    noise: str = "none",
+    sampler: str = "sizes-gp",
+    prior: str = "none",
 ) -> Result:
     """Replay campaigns on recorded runs: the search and answers of `chorale tune` on old times.
 
     A task is a collective on a fabric: its configurations are the search space, the library's runs the baseline. The
     recorded times count as true; noise is drawn on top of them.
+
+    Args:
+        records: Tables of runs (.csv), logs of nccl-tests, or folders of logs.
+        trials: Trials of each campaign, at most.
+        seeds: Campaigns of each task.
+        noise: none, lognormal:0.05 (any deviation), outliers, drift, bimodal or launch, on top of the record.
+        sampler: Who chooses the next point: as in campaign files, or forest (as in SMAC) or halving.
+        prior: Task or fabric among the records to learn from first, or none.
 
     Example: chorale replay runs.csv --noise launch --seeds 20
     """

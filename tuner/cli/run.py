@@ -35,7 +35,16 @@ from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
 from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.options import SPECS, CollectiveFile, ElementTypeName, RunnableFile, Sizes, file_to_write, offer
+from chorale.tuner.cli.options import (
+    SPECS,
+    CollectiveFile,
+    ElementTypeName,
+    RunnableFile,
+    Sizes,
+    file_to_write,
+    named,
+    offer,
+)
 from chorale.tuner.cli.output import people, print_error
 from chorale.tuner.cli.process import stop_before_the_job_ends
 from chorale.tuner.cli.slurm import SlurmOptions, job_name, run_as_job
@@ -51,22 +60,21 @@ from chorale.tuner.reports.tables import Columns, Result, facts_table, numbers_t
 
 @dataclass(frozen=True, slots=True)
 class RunnerChoices:
-    """Where a runner runs, and its other options."""
+    """Where a runner runs, and its other options.
 
-    link_mbps: Annotated[
-        float | None, typer.Option(help="Mbit/s of a link, or --link-gbps; default: as the runner does.")
-    ] = None
-    fabric: Annotated[str | None, typer.Option(help="Name of the emulated network to run on.")] = None
-    where: Annotated[
-        str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
-    ] = None
-    hosts: Annotated[
-        str | None,
-        typer.Option(help="Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job."),
-    ] = None
-    options: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the runner; may be repeated.")
-    ] = None
+    Args:
+        link_mbps: Mbit/s of a link, or --link-gbps; default: as the runner does.
+        fabric: Name of the emulated network to run on.
+        where: Run on a fabric, a cluster, or loopback; default: the first that there is.
+        hosts: Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job.
+        options: An option of the runner; may be repeated.
+    """
+
+    link_mbps: float | None = None
+    fabric: str | None = None
+    where: str | None = None
+    hosts: str | None = None
+    options: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None
 
     def options_of_runner(self) -> dict[str, Any]:
         """Return the options of --set, overridden by the flags that were given."""
@@ -82,15 +90,15 @@ class RunnerChoices:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredUntil:
-    """Required precision of times."""
+    """Required precision of times.
 
-    precision: Annotated[
-        str | None,
-        typer.Option(help="Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%."),
-    ] = None
-    budget: Annotated[
-        str | None, typer.Option(help="What --precision may cost per size and in all: 200, 90s or 200,90s.")
-    ] = None
+    Args:
+        precision: Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%.
+        budget: What --precision may cost per size and in all: 200, 90s or 200,90s.
+    """
+
+    precision: str | None = None
+    budget: str | None = None
 
     def goal(self, reference: str | None, config: RunnerConfig) -> Goal | None:
         """Return the goal of the measurement, None for a fixed number of repetitions."""
@@ -109,41 +117,31 @@ class MeasuredUntil:
 def run(
     *,
     file: RunnableFile,
-    runner: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            parser=runner_named,
-            autocompletion=offer(RUNNERS),
-            help=f"What executes it: {', '.join(RUNNERS)}.",
-        ),
-    ] = "local",
+    runner: Annotated[str, named(RUNNERS, runner_named, "What executes it")] = "local",
     sizes: Sizes = "64KiB,1MiB",
-    spec: Annotated[
-        str | None, typer.Option(help="The topology of a program; local: complete, if it names none.")
-    ] = None,
+    spec: str | None = None,
     collective_file: CollectiveFile = None,
     choices: RunnerChoices,
-    repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
-    reference: Annotated[
-        str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
-    ] = None,
+    repeats: Annotated[int, typer.Option(min=1)] = 5,
+    reference: str | None = None,
     until: MeasuredUntil,
     dtype: ElementTypeName = "float32",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
-    wants_calibration: Annotated[
-        bool, typer.Option("--calibrate", help="Fit latency, overhead and bandwidth, measuring a few more programs.")
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            callback=file_to_write, help="Write what every instruction took on every rank, for Perfetto (.json)."
-        ),
-    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.1)] = 300.0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    wants_calibration: Annotated[bool, typer.Option("--calibrate")] = False,
+    trace: Annotated[Path | None, typer.Option(callback=file_to_write)] = None,
     job: SlurmOptions,
 ) -> Result | None:
     """Execute a schedule or program, check every element of every result, and time it.
+
+    Args:
+        spec: The topology of a program; local: complete, if it names none.
+        repeats: Measured repetitions per size.
+        reference: Schedule, program or library:NAME to measure beside it and to compare with.
+        timeout: Seconds after which a run counts as hung.
+        seed: Fixes the data.
+        wants_calibration: Fit latency, overhead and bandwidth, measuring a few more programs.
+        trace: Write what every instruction took on every rank, for Perfetto (.json).
 
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
@@ -360,27 +358,21 @@ def _microseconds(time_us: float) -> str:
 
 
 def judge(
-    results: Annotated[
-        str,
-        typer.Argument(
-            metavar="RESULTS", help="Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form."
-        ),
-    ],
-    topology: Annotated[
-        str,
-        typer.Option(metavar="SPEC|FILE", autocompletion=offer(SPECS), help="The network on which it was measured."),
-    ],
-    collective: Annotated[
-        str | None, typer.Option(help="Chooses one of several in the file; names it where the file does not.")
-    ] = None,
-    link_gbps: Annotated[
-        str | None, typer.Option(help="Gbit/s of a link, for networks whose links have no rate.")
-    ] = None,
+    results: Annotated[str, typer.Argument(metavar="RESULTS")],
+    topology: Annotated[str, typer.Option(metavar="SPEC|FILE", autocompletion=offer(SPECS))],
+    collective: str | None = None,
+    link_gbps: str | None = None,
 ) -> Result:
     """Say whether measured times are good, beside the bound and the library's own model.
 
     A verdict first; then for each size the share of the bound, what NCCL, RCCL or MPI should take by their own models,
     what limits it, and whether it is unusually slow. Exit 1 if results were wrong.
+
+    Args:
+        results: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form.
+        topology: The network on which it was measured.
+        collective: Chooses one of several in the file; names it where the file does not.
+        link_gbps: Gbit/s of a link, for networks whose links have no rate.
 
     Example: chorale judge all_reduce.log --topology h100:1
     """

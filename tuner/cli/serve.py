@@ -42,24 +42,30 @@ class RoleName(StrEnum):
 
 @token_app.command("create")
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Owner of the token; jobs and the audit log have it.")],
-    role: Annotated[RoleName, typer.Option(help="What the token may do.")] = RoleName.PLANNER,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    role: RoleName = RoleName.PLANNER,
     days: Annotated[
         float | None,
         typer.Option("--days", min=0.001, max=36500, help=f"Days until it expires; default: {DEFAULT_DAYS}."),
     ] = None,
-    expires: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="When it expires, in UTC.")
-    ] = None,
-    forever: Annotated[bool, typer.Option("--forever", help="Let it never expire.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Unfinished jobs at a time.")] = 20,
-    requests_per_minute: Annotated[int, typer.Option(min=1, max=10**6, help="Requests that it may send.")] = 600,
+    expires: Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])] = None,
+    forever: bool = False,
+    jobs: Annotated[int, typer.Option(min=1, max=100000)] = 20,
+    requests_per_minute: Annotated[int, typer.Option(min=1, max=10**6)] = 600,
     tokens: File = None,
 ) -> Result:
     """Make a token and print it; it is kept nowhere, only its SHA-256.
 
     A reader sees what is registered and results whose key it knows; a planner has schedules designed and runs simulated
     campaigns; an operator also runs campaigns on the runners of the settings; an administrator sees and stops all.
+
+    Args:
+        name: Owner of the token; jobs and the audit log have it.
+        role: What the token may do.
+        expires: When it expires, in UTC.
+        forever: Let it never expire.
+        jobs: Unfinished jobs at a time.
+        requests_per_minute: Requests that it may send.
 
     Example: chorale token create alice --role operator --days 30
     """
@@ -103,10 +109,13 @@ def list_(tokens: File = None) -> Result:
 
 @token_app.command("revoke")
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
+    name: Annotated[str, typer.Argument(metavar="NAME")],
     tokens: File = None,
 ) -> Result:
     """Take a token away; its jobs and campaigns stay.
+
+    Args:
+        name: Name of the token.
 
     Example: chorale token revoke alice
     """
@@ -154,36 +163,17 @@ GIB = 2**30
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token file.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8600,
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Tokens that may call, see `chorale token`; default: those of the data folder."
-        ),
-    ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Runners by name of a profile; default: service/settings.yaml of the data folder."
-        ),
-    ] = None,
-    make_token: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Print a new token and its entry for a token file that is elsewhere, and exit."
-        ),
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.")
-    ] = None,
-    max_nodes: Annotated[int, typer.Option(min=2, help="Largest network that a job may have.")] = 16_384,
-    max_links: Annotated[int, typer.Option(min=2, help="Most links that a network may have.")] = 2**21,
-    max_memory_gib: Annotated[int, typer.Option(min=1, help="Most memory that a job may need, by its estimate.")] = 8,
-    max_job_s: Annotated[int, typer.Option(min=1, help="Seconds after which a job is stopped.")] = 3600,
-    max_campaign_minutes: Annotated[int, typer.Option(min=1, help="Longest search of a campaign.")] = 1440,
+    host: str = ("127.0.0.1"),
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8600,
+    tokens: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    settings: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    make_token: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    address: str | None = None,
+    max_nodes: Annotated[int, typer.Option(min=2)] = 16_384,
+    max_links: Annotated[int, typer.Option(min=2)] = 2**21,
+    max_memory_gib: Annotated[int, typer.Option(min=1)] = 8,
+    max_job_s: Annotated[int, typer.Option(min=1)] = 3600,
+    max_campaign_minutes: Annotated[int, typer.Option(min=1)] = 1440,
 ) -> None:
     """Serve synthesis, bounds, topologies and campaigns over HTTP, with a web page.
 
@@ -195,6 +185,19 @@ def serve(
 
     Jobs, results and the audit log are kept under $CHORALE_HOME/service: what was queued or running when the service
     stopped goes on at its next start. The API is described at /openapi.json.
+
+    Args:
+        host: Address to listen on; others than loopback need a token file.
+        port: Port to listen on.
+        tokens: Tokens that may call, see `chorale token`; default: those of the data folder.
+        settings: Runners by name of a profile; default: service/settings.yaml of the data folder.
+        make_token: Print a new token and its entry for a token file that is elsewhere, and exit.
+        address: Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.
+        max_nodes: Largest network that a job may have.
+        max_links: Most links that a network may have.
+        max_memory_gib: Most memory that a job may need, by its estimate.
+        max_job_s: Seconds after which a job is stopped.
+        max_campaign_minutes: Longest search of a campaign.
 
     Example: chorale serve --port 8600
     """

@@ -251,16 +251,19 @@ def show(
     file: opt.ReadableFile,
     plot: opt.PlotFile = None,
     spec: opt.SpecOfProgram = None,
-    rank: Annotated[int, typer.Option(min=0, help="Of a schedule: whose data to follow.")] = 0,
-    size: Annotated[str, typer.Option(help="Of a program: buffer size.")] = "16MiB",
-    buffer: Annotated[
-        str | None, typer.Option(help="Of a program: buffer of a connection; default: 4MiB for MSCCL, else none.")
-    ] = None,
+    rank: Annotated[int, typer.Option(min=0)] = 0,
+    size: str = "16MiB",
+    buffer: str | None = None,
     prices: opt.Prices,
 ) -> Result:
     """Show link loads and routes of a schedule, or link loads and the timeline of a program.
 
     A program is checked, then simulated as flows that share links; a link of capacity 1 has 100 Gbit/s unless said.
+
+    Args:
+        rank: Of a schedule: whose data to follow.
+        size: Of a program: buffer size.
+        buffer: Of a program: buffer of a connection; default: 4MiB for MSCCL, else none.
 
     Example: chorale show a100.parquet --plot a100.png
     """
@@ -297,24 +300,15 @@ def show(
 
 def compare(
     *,
-    first: Annotated[
-        str, typer.Argument(metavar="FILE", help="Schedule (.parquet, .json) or program (.xml, plan .json).")
-    ],
-    second: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="Another, for the same network and collective; default: the bound."),
-    ] = None,
+    first: Annotated[str, typer.Argument(metavar="FILE")],
+    second: Annotated[str | None, typer.Argument(metavar="FILE")] = None,
     sizes: opt.Sizes = "4KiB:1GiB:x8",
-    spec: Annotated[
-        str | None, typer.Option("--spec", "--topology", help="The topology, for programs that do not name it.")
-    ] = None,
+    spec: Annotated[str | None, typer.Option("--spec", "--topology")] = None,
     model: Annotated[
         str | None,
         typer.Option(help=f"Of schedules: {' or '.join(FIDELITIES)}; default: step, or flow beside a program."),
     ] = None,
-    buffer: Annotated[
-        str | None, typer.Option(help="Of programs: buffer of a connection; default: 4MiB for MSCCL, else none.")
-    ] = None,
+    buffer: str | None = None,
     prices: opt.Prices,
     plot: opt.PlotFile = None,
 ) -> Result:
@@ -322,6 +316,12 @@ def compare(
 
     One file alone is compared with the certified bound of its fabric: how far it is above it, and the least time.
     Programs are checked, then simulated as flows; a link of capacity 1 has 100 Gbit/s unless said.
+
+    Args:
+        first: Schedule (.parquet, .json) or program (.xml, plan .json).
+        second: Another, for the same network and collective; default: the bound.
+        spec: The topology, for programs that do not name it.
+        buffer: Of programs: buffer of a connection; default: 4MiB for MSCCL, else none.
 
     Example: chorale compare torus.parquet torus.xml
     """

@@ -27,27 +27,24 @@ from chorale.tuner.reports.tables import Columns, Result, Stopwatch, numbers_tab
 def simulate(
     *,
     what: opt.FileOrMethod,
-    spec: Annotated[str | None, typer.Argument(help="Topology, for a method; see `chorale topology list`.")] = None,
+    spec: Annotated[str | None, typer.Argument()] = None,
     sizes: opt.Sizes = "4KiB:1GiB:x8",
     collective: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            parser=opt.collective_name,
-            autocompletion=opt.offer(STANDARD),
-            help="Of a method: allreduce (default), allgather or reduce_scatter.",
-        ),
+        str | None, typer.Option(metavar="NAME", parser=opt.collective_name, autocompletion=opt.offer(STANDARD))
     ] = None,
     prices: opt.Prices,
     model: Annotated[
         str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")
     ] = "step",
-    pipeline_chunks: Annotated[
-        int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
-    ] = None,
+    pipeline_chunks: int | None = None,
     plot: opt.PlotFile = None,
 ) -> Result:
     """Predict the time and the goodput of a collective, without running it.
+
+    Args:
+        spec: Topology, for a method; see `chorale topology list`.
+        collective: Of a method: allreduce (default), allgather or reduce_scatter.
+        pipeline_chunks: Chunks that trees stream; default: the best number (step) or 64 (flow).
 
     Example: chorale simulate bfb torus:4x4 --sizes 32KiB:512MiB:x4 --link-gbps 400 --plot goodput.png
     """
@@ -115,13 +112,8 @@ def simulate(
 def training(
     *,
     profile: Annotated[str, typer.Argument(metavar="PROFILE", help=f"A .json file, or: {', '.join(SHIPPED)}.")],
-    networks: Annotated[
-        list[str],
-        typer.Argument(metavar="[METHOD@]SPEC...", help="Networks to compare; the method is bfb unless said."),
-    ],
-    buckets: Annotated[
-        str | None, typer.Option(help="Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.")
-    ] = None,
+    networks: Annotated[list[str], typer.Argument(metavar="[METHOD@]SPEC...")],
+    buckets: str | None = None,
     prices: opt.Prices,
     plot: opt.PlotFile = None,
 ) -> Result:
@@ -129,6 +121,10 @@ def training(
 
     Gradients travel in buckets while earlier layers are computed; all-to-all of tokens blocks; the best size of a
     bucket is taken.
+
+    Args:
+        networks: Networks to compare; the method is bfb unless said.
+        buckets: Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.
 
     Example: chorale training gpt2-small circulant:12,2,3 hamiltonian-ring@shiftedring:12 --link-gbps 25 --alpha-us 10
     """
@@ -165,10 +161,13 @@ _COLUMNS: Columns = {
 
 
 def record_training(
-    model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that returns (model, batch).")],
+    model: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION")],
     output: opt.FileOutput,
 ) -> None:
     """Record how long the layers of a PyTorch model take, as a profile for training.
+
+    Args:
+        model: A function that returns (model, batch).
 
     Example: chorale record-training my_model:make -o my_model.json
     """

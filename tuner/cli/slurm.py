@@ -25,18 +25,20 @@ SlurmTime = Annotated[str | None, typer.Option("--time", metavar="LIMIT", help="
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """The options of a command that are about its job, and the command with all of its options."""
+    """The options of a command that are about its job, and the command with all of its options.
+
+    Args:
+        slurm: Submit this command as a job of Slurm.
+        slurm_script: Write the job's batch script instead of submitting it.
+        wait: Wait for the job, show what it says, end with its exit code.
+    """
 
     context: typer.Context
-    slurm: Annotated[bool, typer.Option("--slurm", help="Submit this command as a job of Slurm.")] = False
+    slurm: bool = False
     site: Site = None
     job_time: SlurmTime = None
-    slurm_script: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the job's batch script instead of submitting it.")
-    ] = None
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the job, show what it says, end with its exit code.")
-    ] = False
+    slurm_script: Annotated[str | None, typer.Option(metavar="FILE")] = None
+    wait: bool = False
 
     @property
     def tasks(self) -> int:
@@ -56,14 +58,13 @@ class SlurmOptions:
 
 @dataclass(frozen=True, slots=True)
 class SlurmArrayOptions(SlurmOptions):
-    """The same for a command that a job array can do."""
+    """The same for a command that a job array can do.
 
-    array: Annotated[
-        int,
-        typer.Option(
-            "--array", metavar="N", min=1, max=1000, help="A job array whose N tasks measure for one launch together."
-        ),
-    ] = 1
+    Args:
+        array: A job array whose N tasks measure for one launch together.
+    """
+
+    array: Annotated[int, typer.Option("--array", metavar="N", min=1, max=1000)] = 1
 
     @property
     def tasks(self) -> int:

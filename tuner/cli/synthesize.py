@@ -40,59 +40,40 @@ def synth(
     methods: opt.MethodNames = None,
     spec: opt.Spec,
     collective: opt.CollectiveName = "allreduce",
-    k: Annotated[
-        int | None, typer.Option("--k", help="Trees per root; default: the smallest number that reaches the optimum.")
-    ] = None,
-    chunks: Annotated[
-        int | None, typer.Option(help="Chunks per shard; default: the smallest number that reaches the optimum.")
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            help="Buffer size, such as 1MiB: auto chooses by the time at it, bfb weighs latencies, and it is reported."
-        ),
-    ] = None,
+    k: int | None = None,
+    chunks: int | None = None,
+    size: str | None = None,
     link_gbps: opt.LinkGbps = None,
     root: opt.Root = 0,
-    gap: Annotated[
-        str,
-        typer.Option(
-            help="How far above the optimum trees may be where it takes more than 96 per root; 0: not at all.",
-        ),
-    ] = str(float(DEFAULT_GAP)),
+    gap: str = str(float(DEFAULT_GAP)),
     objective: Annotated[
         str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
     ] = "height",
-    warm_start: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Schedule of trees, of the fabric before a failure, to be changed as little as possible.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of whatever the method chooses by chance.")] = 0,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")
-    ] = 1,
+    warm_start: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    seed: int = 0,
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
     executor: opt.ExecutorName = "serial",
     workers: opt.Workers = None,
-    in_network: Annotated[
-        bool,
-        typer.Option("--in-network", help="Let switches add and multicast where they can; by default only ranks do."),
-    ] = False,
+    in_network: bool = False,
     shards: opt.Shards = None,
     output: opt.ScheduleOutput = None,
-    no_cache: Annotated[
-        bool,
-        typer.Option(
-            "--no-cache", help="Synthesize even if the data folder holds the schedule, for example to time it."
-        ),
-    ] = False,
+    no_cache: bool = False,
 ) -> Result:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
     Without METHOD, the methods that suit the network compete: for the least time at --size, with the latencies of the
     network's links; without --size for the least time per byte, then for the fewest steps.
+
+    Args:
+        k: Trees per root; default: the smallest number that reaches the optimum.
+        chunks: Chunks per shard; default: the smallest number that reaches the optimum.
+        size: Buffer size, such as 1MiB: auto chooses by the time at it, bfb weighs latencies, and it is reported.
+        gap: How far above the optimum trees may be where it takes more than 96 per root; 0: not at all.
+        warm_start: Schedule of trees, of the fabric before a failure, to be changed as little as possible.
+        seed: Seed of whatever the method chooses by chance.
+        seeds: How many seeds to try, from --seed on; the executor shares them out.
+        in_network: Let switches add and multicast where they can; by default only ranks do.
+        no_cache: Synthesize even if the data folder holds the schedule, for example to time it.
 
     Example: chorale synth torus:4x4 --collective allreduce -o torus.parquet
     """
@@ -164,22 +145,20 @@ def bound(
     spec: opt.Spec,
     collective: opt.CollectiveName = "allreduce",
     root: opt.Root = 0,
-    k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
-    nccl_tuner: Annotated[
-        str | None,
-        typer.Option(
-            "--nccl-tuner-csv",
-            metavar="FILE",
-            help="Write which algorithm of NCCL or RCCL is the fastest by the bounds: ring, tree, NVLS or NVLSTree.",
-        ),
-    ] = None,
+    k: int | None = None,
+    nccl_tuner: Annotated[str | None, typer.Option("--nccl-tuner-csv", metavar="FILE")] = None,
     shards: opt.Shards = None,
-    seed: Annotated[int, typer.Option(min=0, help="Orders the ranks of --shards zipf:S.")] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> Result:
     """Say how fast a collective can be at best, by which links, with how many trees per shard.
 
     The bound is exact: the bottleneck cut proves it, and separate code checks it. For allgather, reduce_scatter,
     broadcast and reduce it is the optimum.
+
+    Args:
+        k: Trees per shard; default: the fewest that are optimal.
+        nccl_tuner: Write which algorithm of NCCL or RCCL is the fastest by the bounds: ring, tree, NVLS or NVLSTree.
+        seed: Orders the ranks of --shards zipf:S.
 
     Example: chorale bound a100:2 --collective allreduce
     """
@@ -219,29 +198,24 @@ def failures(
     spec: opt.Spec,
     method: Annotated[str, typer.Option(help=f"How to make the schedules: {', '.join(METHODS)}.")] = "forest",
     collective: opt.CollectiveName = "allreduce",
-    k: Annotated[int | None, typer.Option("--k", help="Trees per root; default: the fewest that are optimal.")] = None,
+    k: int | None = None,
     root: opt.Root = 0,
-    parts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--part",
-            metavar="P",
-            help="Also for the loss of this part of each link: nvlink (one of those to an NVSwitch), "
-            "plane (one of two of a NIC), or such as 1/4; repeatable. Default: nvlink and plane, if there are any.",
-        ),
-    ] = None,
+    parts: Annotated[list[str] | None, typer.Option("--part", metavar="P")] = None,
     executor: opt.ExecutorName = "processes",
     workers: opt.Workers = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", callback=opt.file_to_write, help="Write the table of all failures as .csv too."),
-    ] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", callback=opt.file_to_write)] = None,
 ) -> Result:
     """Plan a verified schedule for the loss of each compute node and link, one at a time.
 
     Failures that known symmetries make alike are planned once. `chorale synth METHOD 'without(SPEC;node=K)'`
     reproduces a row and writes its schedule; `chorale table write --topology 'without(SPEC;node=K)'` writes the
     table for the jobs that go on without a node.
+
+    Args:
+        k: Trees per root; default: the fewest that are optimal.
+        parts: Also for the loss of this part of each link: nvlink (one of those to an NVSwitch), plane (one of two of a
+            NIC), or such as 1/4; repeatable. Default: nvlink and plane, if there are any.
+        output: Write the table of all failures as .csv too.
 
     Example: chorale failures a100:4 --k 1 --executor processes
     """

@@ -48,40 +48,15 @@ TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="Table file.")]
 @table_app.command("write")
 def write(
     output: FileOutput,
-    programs: Annotated[
-        list[str] | None, typer.Argument(metavar="PROGRAM", help="Program files (.xml) or schedules (.parquet, .json).")
-    ] = None,
-    campaign: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", autocompletion=campaigns, help="Finished campaign whose answer it is."),
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            autocompletion=offer(SPECS),
-            help="Network: its champions in the registry, or predictions; or what the programs run on.",
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(metavar="RANGE", help="Of programs, such as 1KiB-64MiB or 64KiB-; buffer sizes."),
-    ] = None,
-    dtypes: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Element types; default: any, float32 for what was tuned."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="RANKS", help="Ranks of the job that run it, in the programs' order, such as 0,2,4,6."),
-    ] = None,
-    ranks: Annotated[int | None, typer.Option(min=1, help="Ranks of the job, for a --group of a larger one.")] = None,
-    beyond: Annotated[
-        bool, typer.Option("--beyond", help="Of a campaign: below and above all measured sizes too.")
-    ] = False,
-    alias: Annotated[
-        str, typer.Option(help="Which versions of the registry; `register.alias` of campaigns.")
-    ] = "champion",
+    programs: Annotated[list[str] | None, typer.Argument(metavar="PROGRAM")] = None,
+    campaign: Annotated[str | None, typer.Option(metavar="NAME", autocompletion=campaigns)] = None,
+    topology: Annotated[str | None, typer.Option(metavar="SPEC", autocompletion=offer(SPECS))] = None,
+    sizes: Annotated[str | None, typer.Option(metavar="RANGE")] = None,
+    dtypes: Annotated[str | None, typer.Option(metavar="LIST")] = None,
+    group: Annotated[str | None, typer.Option(metavar="RANKS")] = None,
+    ranks: Annotated[int | None, typer.Option(min=1)] = None,
+    beyond: bool = False,
+    alias: str = "champion",
     link_gbps: LinkGbps = None,
     sign: Sign = False,
 ) -> Result:
@@ -90,6 +65,17 @@ def write(
     For a network on which nothing was measured it has the programs that are predicted to be the fastest.
 
     Every program is executed symbolically before it is written. Sizes that no entry covers are the library's.
+
+    Args:
+        programs: Program files (.xml) or schedules (.parquet, .json).
+        campaign: Finished campaign whose answer it is.
+        topology: Network: its champions in the registry, or predictions; or what the programs run on.
+        sizes: Of programs, such as 1KiB-64MiB or 64KiB-; buffer sizes.
+        dtypes: Element types; default: any, float32 for what was tuned.
+        group: Ranks of the job that run it, in the programs' order, such as 0,2,4,6.
+        ranks: Ranks of the job, for a --group of a larger one.
+        beyond: Of a campaign: below and above all measured sizes too.
+        alias: Which versions of the registry; `register.alias` of campaigns.
 
     Example: chorale table write --campaign quickstart -o job.table
 
@@ -169,14 +155,16 @@ def verify(file: TableFile) -> Result:
 
 @table_app.command("merge")
 def merge(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Table files of one job.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...")],
     output: FileOutput,
-    prefer: Annotated[
-        str | None, typer.Option(metavar="WHICH", help="Whose entry counts where two are for the same: first or last.")
-    ] = None,
+    prefer: Annotated[str | None, typer.Option(metavar="WHICH")] = None,
     sign: Sign = False,
 ) -> Result:
     """Join tables of one job: of several collectives, groups of ranks, sizes. Conflicts are named and refused.
+
+    Args:
+        files: Table files of one job.
+        prefer: Whose entry counts where two are for the same: first or last.
 
     Example: chorale table merge all.table groups.table -o job.table
     """
@@ -185,10 +173,14 @@ def merge(
 
 @table_app.command("diff")
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Table file.")],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Table file.")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER")],
 ) -> Result:
     """Say what differs between two tables; exit 0 if nothing does, 1 if something does.
+
+    Args:
+        before: Table file.
+        after: Table file.
 
     Example: chorale table diff old.table new.table
     """
@@ -202,12 +194,15 @@ def export(
     file: TableFile,
     kind: Annotated[str, typer.Option("--for", metavar="LIBRARY", help=f"One of {', '.join(_USES)}.")],
     output: FileOutput,
-    dtype: Annotated[str | None, typer.Option(help="Whose entries, where the table has several types.")] = None,
+    dtype: str | None = None,
 ) -> Result:
     """Write what NCCL or RCCL needs to follow a table.
 
     They choose among algorithms of their own, where the table says which is the best: by settings, a baseline
     library:NAME, or a program of the same method.
+
+    Args:
+        dtype: Whose entries, where the table has several types.
 
     Example: chorale table export job.table --for nccl -o tuner.csv
     """

@@ -18,7 +18,7 @@ from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import CommandLine
-from chorale.tuner.cli.options import GpuModelName, PlotFile, Spec, file_to_write
+from chorale.tuner.cli.options import PlotFile, Spec, file_to_write
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.read_write import require_plot_format, write_file
@@ -31,22 +31,6 @@ from chorale.tuner.reports.tables import Result, algbw_text, ruled_table, short_
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
 topology_app = CommandLine(help="List the families of networks, show one, import one.", no_args_is_help=True)
-
-NicRate = Annotated[str | None, typer.Option("--nic-gbps", metavar="G", help="Gbit/s of every NIC [as dumped].")]
-MachineDump = Annotated[
-    str | None,
-    typer.Option("--machine", metavar="FILE", help="A dump or a matrix of GPUs of one of the hosts: ranks are GPUs."),
-]
-OptionalFileOutput = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", callback=file_to_write, metavar="FILE", help="Write the network to this .json file."
-    ),
-]
-Oversubscription = Annotated[
-    str | None,
-    typer.Option(metavar="R", help="What nodes below a switch send together, over what its uplink carries [1]."),
-]
 
 
 @topology_app.command("list")
@@ -82,18 +66,17 @@ def show(spec: Spec, plot: PlotFile = None) -> Result:
 @topology_app.command("graph")
 def graph_of_nccl(
     spec: Spec,
-    file: Annotated[
-        str | None, typer.Argument(metavar="[GRAPH]", help="What NCCL wrote with NCCL_GRAPH_DUMP_FILE.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", callback=file_to_write, help="Write the rings found here for NCCL_GRAPH_FILE."),
-    ] = None,
+    file: Annotated[str | None, typer.Argument(metavar="[GRAPH]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=file_to_write)] = None,
 ) -> Result:
     """Show NCCL's channels on a machine: what they carry there, beside the rings that Chorale finds.
 
     Rings are all that NCCL can be told of what is found here; trees and schedules need programs. With several boxes
     only the channels of the file are shown.
+
+    Args:
+        file: What NCCL wrote with NCCL_GRAPH_DUMP_FILE.
+        output: Write the rings found here for NCCL_GRAPH_FILE.
 
     Example: chorale topology graph a100:1 -o rings.xml
     """
@@ -111,39 +94,22 @@ def graph_of_nccl(
 
 @topology_app.command("import")
 def import_topology(
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="A dump of NCCL or RCCL, an output of nvidia-smi topo -m, rocm-smi --showtopo, amd-smi topology or "
-            "ibnetdiscover, XML of hwloc, GraphML, JSON, or Slurm's switches.",
-        ),
-    ],
-    output: OptionalFileOutput = None,
-    boxes: Annotated[
-        int | None, typer.Option(min=1, help="Join so many copies of a machine, or take so many hosts of a fabric.")
-    ] = None,
-    nic_gbps: NicRate = None,
-    rails: Annotated[
-        bool, typer.Option("--rails", help="Join NIC i of all boxes by switch i, not all by one.")
-    ] = False,
-    nvlink_boxes: Annotated[
-        int | None, typer.Option(min=1, help="Boxes that share one NVSwitch [trays of NVL72: all up to 72 GPUs].")
-    ] = None,
-    model: GpuModelName = None,
-    nodes: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Hosts of a fabric or nodes of Slurm, such as gpu[01-16] [all].")
-    ] = None,
-    machine: MachineDump = None,
-    oversubscription: Oversubscription = None,
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", callback=file_to_write, metavar="FILE")] = None,
+    options: MachineOptions,
 ) -> Result:
     """Turn a file about a machine or a fabric into a network, say what is assumed, write it as JSON for file: specs.
+
+    Args:
+        file: A dump of NCCL or RCCL, an output of nvidia-smi topo -m, rocm-smi --showtopo, amd-smi topology or
+            ibnetdiscover, XML of hwloc, GraphML, JSON, or Slurm's switches.
+        output: Write the network to this .json file.
 
     Example: chorale topology import dump.xml --boxes 4 --nic-gbps 200 -o cluster.json
     """
     if output is not None and output.suffix.lower() != ".json":
         raise InvalidInput("an imported network must be written to a .json file", output.name, "choose another name")
-    options = MachineOptions(model, boxes, nic_gbps, rails, nvlink_boxes, nodes, machine, oversubscription)
     network = read_network(file, options)
     for note in network.notes:
         notice(note)

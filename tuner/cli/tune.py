@@ -27,44 +27,19 @@ from chorale.tuner.reports.tables import Result
 
 def tune(
     *,
-    campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Campaign file, YAML.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest launch of this campaign.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the campaign and say what would be done.")] = False,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
-    ] = None,
-    programs: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Fill a new folder with the programs of the answer, each for its sizes."),
-    ] = None,
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="One program of a fixed order of additions at all sizes.")
-    ] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
-    ] = False,
-    follow: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", autocompletion=campaigns, help="Watch the launch of NAME, detached or a Slurm job."
-        ),
-    ] = None,
-    stop: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", autocompletion=campaigns, help="End the launch of campaign NAME, detached or a Slurm job."
-        ),
-    ] = None,
+    campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN")] = None,
+    resume: bool = False,
+    dry_run: bool = False,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    programs: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
+    deterministic: bool = False,
+    detach: bool = False,
+    follow: Annotated[str | None, typer.Option(metavar="NAME", autocompletion=campaigns)] = None,
+    stop: Annotated[str | None, typer.Option(metavar="NAME", autocompletion=campaigns)] = None,
     address: Address = None,
-    from_record: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Tune what a job was recorded to call; CAMPAIGN says the rest, if given."),
-    ] = None,
-    network: Annotated[
-        str | None,
-        typer.Option("--topology", metavar="SPEC", help="Network of the recorded job; else the campaign's."),
-    ] = None,
-    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
+    from_record: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    network: Annotated[str | None, typer.Option("--topology", metavar="SPEC")] = None,
+    schema: bool = False,
     job: slurm_jobs.SlurmArrayOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -73,6 +48,20 @@ def tune(
     Every start is a new launch with its own numbered folder, study and parent run; --resume goes on with the
     newest launch instead and repeats nothing that finished. A detached launch goes on by itself, also when
     its process or its node dies.
+
+    Args:
+        campaign: Campaign file, YAML.
+        resume: Go on with the newest launch of this campaign.
+        dry_run: Check the campaign and say what would be done.
+        overrides: Override a key, such as budget.trials=10.
+        programs: Fill a new folder with the programs of the answer, each for its sizes.
+        deterministic: One program of a fixed order of additions at all sizes.
+        detach: Let the launch live in a Ray cluster that is running, and return.
+        follow: Watch the launch of NAME, detached or a Slurm job.
+        stop: End the launch of campaign NAME, detached or a Slurm job.
+        from_record: Tune what a job was recorded to call; CAMPAIGN says the rest, if given.
+        network: Network of the recorded job; else the campaign's.
+        schema: Print the JSON schema of campaign files.
 
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """

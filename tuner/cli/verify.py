@@ -150,7 +150,7 @@ _UNNAMED = "{0.compute_count} ranks that are all connected"
 
 
 def lift(
-    file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
+    file: str,
     spec: opt.SpecOfProgram = None,
     collective_file: opt.CollectiveFile = None,
     output: opt.ProgramOutput = None,
@@ -164,6 +164,9 @@ def lift(
     program as it is, with that bound; otherwise it is written again in the form that `chorale lower` writes.
 
     A program for a collective that has no name, or another than the file says, is checked against --collective-file.
+
+    Args:
+        file: Program file of any known dialect.
 
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
@@ -264,70 +267,38 @@ MAX_CHECKED_RANKS = 512
 
 @dataclass(frozen=True, slots=True)
 class ProgramOptions:
-    """Options for turning a schedule into a program."""
+    """Options for turning a schedule into a program.
 
-    target: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            parser=opt.target_name,
-            autocompletion=opt.offer(TARGETS),
-            help=f"Dialect of the program: {', '.join(TARGETS)}.",
-        ),
-    ] = "msccl-xml"
-    channels: Annotated[
-        int | None,
-        typer.Option(
-            help="Channels that share the transfers of each step and connection, or the time that deep trees take. "
-            "[default: 1, for deep trees with long chunks 2 to 8 if they fit]"
-        ),
-    ] = None
-    instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1
+    Args:
+        channels: Channels that share the transfers of each step and connection, or the time that deep trees take.
+            [default: 1, for deep trees with long chunks 2 to 8 if they fit]
+        instances: Copies of the schedule, each on a part of the data.
+        in_place: Default: in place, but for an alltoall of MSCCL.
+        sm_count: Multiprocessors of the GPU: thread blocks that run at once. [default: 108]
+        fuse: Hand on what arrives in one instruction, as around rings, in fewer blocks.
+        split: Parts of each chunk of the schedule: trees stream in parts, channels share them out.
+        reads: MSCCL++: receivers read what stays where it is, instead of being written to.
+        block_group: MSCCL++: thread blocks that share chunks: of the blocks that carry most, as far as all run at once.
+        pipeline_bytes: MSCCL++: parts in which chunks go through the steps of a block; 0: none.
+        ranks_per_box: MSCCL++: ranks that see each other's memory; ports lead to others. [default: by the topology]
+        sizes: Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances, then of the
+            parts of chunks, are made as cut them all into equal chunks, and chunks are joined where that helps; other
+            sizes are left to the runtime.
+    """
+
+    target: Annotated[str, opt.named(TARGETS, opt.target_name, "Dialect of the program")] = "msccl-xml"
+    channels: int | None = None
+    instances: int = 1
     protocol: opt.Protocol = "Simple"
-    in_place: Annotated[
-        bool | None, typer.Option("--inplace/--outofplace", help="Default: in place, but for an alltoall of MSCCL.")
-    ] = None
-    sm_count: Annotated[
-        int | None, typer.Option(help="Multiprocessors of the GPU: thread blocks that run at once. [default: 108]")
-    ] = None
-    fuse: Annotated[
-        bool,
-        typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks."),
-    ] = False
-    split: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Parts of each chunk of the schedule: trees stream in parts, channels share them out."
-        ),
-    ] = 1
-    reads: Annotated[
-        bool,
-        typer.Option("--reads", help="MSCCL++: receivers read what stays where it is, instead of being written to."),
-    ] = False
-    block_group: Annotated[
-        int,
-        typer.Option(
-            help="MSCCL++: thread blocks that share chunks: of the blocks that carry most, as far as all run at once."
-        ),
-    ] = 1
-    pipeline_bytes: Annotated[
-        str,
-        typer.Option(metavar="BYTES", help="MSCCL++: parts in which chunks go through the steps of a block; 0: none."),
-    ] = "0"
-    ranks_per_box: Annotated[
-        int | None,
-        typer.Option(
-            help="MSCCL++: ranks that see each other's memory; ports lead to others. [default: by the topology]"
-        ),
-    ] = None
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            help="Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances, then of "
-            "the parts of chunks, are made as cut them all into equal chunks, and chunks are joined where that helps; "
-            "other sizes are left to the runtime."
-        ),
-    ] = None
+    in_place: Annotated[bool | None, typer.Option("--inplace/--outofplace")] = None
+    sm_count: int | None = None
+    fuse: bool = False
+    split: Annotated[int, typer.Option(min=1)] = 1
+    reads: bool = False
+    block_group: int = 1
+    pipeline_bytes: Annotated[str, typer.Option(metavar="BYTES")] = "0"
+    ranks_per_box: int | None = None
+    sizes: str | None = None
     dtype: opt.ElementTypeName = "float32"
 
     def lowering(self, verified: VerifiedSchedule) -> LoweringOptions:
@@ -355,10 +326,7 @@ class ProgramOptions:
 def lower(
     *,
     file: opt.ScheduleFile,
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", callback=opt.file_to_write, metavar="FILE", help="Program file."),
-    ],
+    output: Annotated[str, typer.Option("--output", "-o", callback=opt.file_to_write, metavar="FILE")],
     program: ProgramOptions,
     size: opt.PredictedSize = None,
     link_gbps: opt.LinkGbps = None,
@@ -367,6 +335,9 @@ def lower(
 
     It is checked against its collective. A program of more than 512 ranks is read back and compared with what was
     meant, and not executed.
+
+    Args:
+        output: Program file.
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """

@@ -25,14 +25,15 @@ from chorale.synth.topology.topology import Topology
 class MachineOptions:
     """What the user adds to a file.
 
-    model:        model of the GPUs
-    boxes:        copies of a machine, or hosts of a fabric
-    nic_gbps:     Gbit/s of every NIC, as text
-    rails:        whether NIC i of every box leads to switch i
-    nvlink_boxes: boxes that share one NVSwitch
-    nodes:        hosts of a fabric or nodes of Slurm, such as gpu[01-16]
-    machine:      file that describes each host of a fabric or node of Slurm
-    oversubscription: of Slurm's switches, as text
+    Args:
+        model: GPUs of a matrix, such as H100 [as the file says].
+        boxes: Join so many copies of a machine, or take so many hosts of a fabric.
+        nic_gbps: Gbit/s of every NIC [as dumped].
+        rails: Join NIC i of all boxes by switch i, not all by one.
+        nvlink_boxes: Boxes that share one NVSwitch [trays of NVL72: all up to 72 GPUs].
+        nodes: Hosts of a fabric or nodes of Slurm, such as gpu[01-16] [all].
+        machine: A dump or a matrix of GPUs of one of the hosts: ranks are GPUs.
+        oversubscription: What nodes below a switch send together, over what its uplink carries [1].
     """
 
     model: str | None = None
@@ -43,6 +44,12 @@ class MachineOptions:
     nodes: str | None = None
     machine: str | None = None
     oversubscription: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("boxes", "nvlink_boxes"):
+            if (getattr(self, name) or 1) < 1 or getattr(self, name) == 0:
+                rule = f"--{name.replace('_', '-')} must be at least 1"
+                raise InvalidInput(rule, getattr(self, name), "leave it out for one box")
 
     @property
     def nic(self) -> Fraction | None:

@@ -55,12 +55,6 @@ def test_faults_are_one_line(
     assert not home.campaigns.exists()
 
 
-def test_a_table_goes_into_a_folder_that_exists(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    finished = chorale(capsys, "tune", QUICKSTART, "--nccl-tuner-csv", tmp_path / "none" / "table.csv")
-    assert finished.code == 2
-    assert "the folder of the table must exist" in finished.stderr
-
-
 def test_a_missing_file_and_no_file_are_wrong_usage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert chorale(capsys, "tune", tmp_path / "none.yaml").code == 2
     assert "a campaign file must be given" in chorale(capsys, "tune").stderr

@@ -49,7 +49,7 @@ def test_other_files_are_refused(content: bytes, message: str) -> None:
 def test_a_graph_is_no_network(capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "topology", "show", f"file:{DUMPED}")
     assert done.code == 2
-    assert "a graph file of NCCL (NCCL_GRAPH_DUMP_FILE)" in done.stderr
+    assert "a graph file of NCCL holds the channels" in done.stderr
     assert "chorale topology graph SPEC FILE" in done.stderr
 
 

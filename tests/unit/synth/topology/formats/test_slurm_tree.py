@@ -95,12 +95,3 @@ def test_uplinks_can_be_thinner_than_what_is_below() -> None:
     topology = slurm_topology(nodes, Fraction(25), "file:x")
     rates = {(topology.node_ids[link.src], topology.node_ids[link.dst]): link.bandwidth for link in topology.links}
     assert (rates["n1", "leaf1"], rates["leaf1", "spine"]) == (25, Fraction(25, 2))
-
-
-WIDE = b"""\
-SwitchName=a Nodes=a[1-2]
-SwitchName=b Nodes=b[1-3]
-SwitchName=c Nodes=c[1-8]
-SwitchName=ab Switches=a,b
-SwitchName=top Switches=ab,c
-"""
