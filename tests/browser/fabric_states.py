@@ -37,7 +37,6 @@ def _link(link: str, time_s: float, is_dead: bool) -> dict[str, Any]:
         "declared_bits_per_s": _RATE,
         "in_force_bits_per_s": 0.0 if is_dead else _RATE,
         "carried_bits_per_s": 0.0,
-        "resume": {},
     }
 
 

@@ -137,16 +137,14 @@ def test_of_tokens_only_hashes_are_written_down(
         assert not path.is_file() or made["token"].encode() not in path.read_bytes()
 
 
-def test_token_files_of_earlier_versions_are_read_with_roles(tmp_path: Path):
+def test_a_token_file_that_is_not_sound_is_refused(tmp_path: Path):
     file = tmp_path / "tokens.yaml"
-    old = [{"name": "a", "sha256": "a" * 64, "admin": True}, {"name": "b", "sha256": "b" * 64, "admin": False}]
-    old.append({"name": "c", "sha256": "c" * 64, "jobs": 3})
-    file.write_text(yaml.safe_dump({"tokens": old}))
+    entries = [{"name": "a", "sha256": "a" * 64, "role": "administrator"}, {"name": "c", "sha256": "c" * 64, "jobs": 3}]
+    file.write_text(yaml.safe_dump({"tokens": entries}))
     file.chmod(0o644)
-    roles = [entry.caller().role for entry in read_tokens(file)]
-    assert roles == [CallerRole.ADMINISTRATOR, CallerRole.PLANNER, CallerRole.PLANNER]
-    for wrong in ({"admin": True, "role": "reader"}, {"role": "root"}, {"sha256": "a" * 64}):
-        file.write_text(yaml.safe_dump({"tokens": [*old, {"name": "d", "sha256": "d" * 64, **wrong}]}))
+    assert [entry.caller().role for entry in read_tokens(file)] == [CallerRole.ADMINISTRATOR, CallerRole.PLANNER]
+    for wrong in ({"admin": True}, {"role": "root"}, {"sha256": "a" * 64}):
+        file.write_text(yaml.safe_dump({"tokens": [*entries, {"name": "d", "sha256": "d" * 64, **wrong}]}))
         with pytest.raises(InvalidInput, match="token create"):
             read_tokens(file)
     file.chmod(0o666)

@@ -15,9 +15,8 @@ from chorale.runners.process_launch.memory import memory_guard
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.service.access import TooManyRequests
 from chorale.tuner.service.jobs.job_specs import JobLimits, built_network
-from chorale.tuner.service.jobs.planning import PlanningProcesses, Turns
+from chorale.tuner.service.jobs.planning import PlanningProcesses
 from tests.security.service import CAMPAIGN, attacked
 
 MIB = 2**20
@@ -80,25 +79,22 @@ def test_planning_that_takes_too_long_is_ended():
     planning.close()
 
 
-class GatedPlanning:
+class GatedPlanning(PlanningProcesses):
     """Planning by turns at one process, which a test holds."""
 
     def __init__(self) -> None:
-        self.turns = Turns(1)
+        super().__init__(1, 60.0, 2**30)
         self.open = threading.Event()
         self.entered = threading.Event()
         self.order: list[str] = []
 
     def call(self, owner: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call it when the gate is open."""
-        with self.turns.turn(owner):
+        with self.turn(owner):
             self.entered.set()
             assert self.open.wait(WAIT_S)
             self.order.append(owner)
             return function(*arguments)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def test_under_a_flood_of_one_token_the_requests_of_another_are_planned_in_turn(tmp_path: Path):
@@ -113,32 +109,13 @@ def test_under_a_flood_of_one_token_the_requests_of_another_are_planned_in_turn(
         flood = [threads.submit(ask, "planner", nodes) for nodes in range(4, 34)]
         wait_until(lambda: sum(answer.done() for answer in flood) == 22)  # of 30, eight wait; the others are refused
         quiet = [threads.submit(ask, "operator", nodes) for nodes in range(40, 43)]
-        wait_until(lambda: len(planning.turns._waiting.get("operator", ())) == 3)  # nothing else tells
+        wait_until(lambda: planning._calls["operator"] == 3)  # nothing else tells
         planning.open.set()
         assert [answer.result() for answer in quiet] == [202] * 3
         statuses = [answer.result() for answer in flood]
     assert first.result() == 202
     assert (statuses.count(202), statuses.count(429)) == (8, 22)
     assert planning.order[:7] == ["planner", "operator", "planner", "operator", "planner", "operator", "planner"]
-
-
-def test_turns_go_to_whom_holds_least_then_to_whom_waited_longest():
-    turns = Turns(2, most_waiting=3)
-    granted = [turns._enter(owner) for owner in ("a", "a", "a", "a", "b", "c", "b")]
-    assert [event.is_set() for event in granted] == [True, True, False, False, False, False, False]
-    order = []
-    holders = ["a", "a"]
-    waiting = {2: "a", 3: "a", 4: "b", 5: "c", 6: "b"}
-    while waiting:
-        turns._leave(holders.pop(0))
-        (now,) = [number for number in waiting if granted[number].is_set()]
-        holders.append(waiting.pop(now))
-        order.append(holders[-1])
-    assert order == ["b", "c", "a", "b", "a"]
-    for _ in range(3):
-        turns._enter("d")
-    with pytest.raises(TooManyRequests, match="at most 3"):
-        turns._enter("d")
 
 
 def test_under_a_flood_of_jobs_those_of_another_token_take_turns(tmp_path: Path):

@@ -27,9 +27,10 @@ from chorale.synth.errors import Unavailable
 from chorale.synth.processors import core_count, core_limits
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.output import print_result
+from chorale.tuner.files.databases import PATIENCE_S
 from chorale.tuner.files.home import Home
 from chorale.tuner.reports.tables import Result
-from chorale.tuner.tracking.mlflow_address import PATIENCE_S, what_is_at
+from chorale.tuner.tracking.mlflow_address import what_is_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     SerializationInfo,
+    ValidationError,
     model_validator,
 )
 from pydantic_core import core_schema
@@ -27,7 +28,7 @@ from chorale.job.files import read_file
 from chorale.runners.api.registry import runner_named
 from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
 from chorale.synth.collective import parse_collective
-from chorale.synth.errors import Unavailable, UnknownName
+from chorale.synth.errors import InvalidInput, Unavailable, UnknownName
 from chorale.synth.methods.catalog import method_named
 from chorale.synth.redaction import is_hidden, redacted
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
@@ -123,6 +124,19 @@ class CampaignSection(BaseModel):
     """A section of the file: unknown keys are errors, values are not changed after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], document: Any, rule: str, way_out: str, place: str = "") -> Model:
+    """Return the `model` of a document. Raises InvalidInput with `rule` and the first wrong key, after `place`."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise InvalidInput(rule, f"{place}{key}: {first['msg']}", way_out) from error
 
 
 MAX_VALUES = 1000

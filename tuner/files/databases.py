@@ -1,16 +1,10 @@
 """Databases that a user names: whose tables they have. Looking at them makes and changes nothing."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
 
 PATIENCE_S = 1.5
 _OPTUNA = frozenset({"studies", "trials", "study_directions"})
@@ -37,19 +31,15 @@ def tables_in(file: Path) -> frozenset[str]:
         return frozenset(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
 
 
-def engine_of(uri: str) -> Engine:
-    """Return what connects to the database at `uri` for a moment; no server is waited for long."""
+def tables_at(uri: str) -> frozenset[str]:
+    """Return the names of the tables in the database at `uri`, without waiting long for a server.
+
+    Raises what SQLAlchemy and drivers raise.
+    """
     import sqlalchemy  # noqa: PLC0415 - half a second
 
     limits = {} if uri.startswith(("sqlite", "mssql", "oracle")) else {"connect_timeout": 2}
-    return sqlalchemy.create_engine(uri, connect_args=limits, poolclass=sqlalchemy.pool.NullPool)
-
-
-def tables_at(uri: str) -> frozenset[str]:
-    """Return the names of the tables in the database at `uri`. Raises what SQLAlchemy and drivers raise."""
-    import sqlalchemy  # noqa: PLC0415 - as above
-
-    engine = engine_of(uri)
+    engine = sqlalchemy.create_engine(uri, connect_args=limits, poolclass=sqlalchemy.pool.NullPool)
     try:
         return frozenset(sqlalchemy.inspect(engine).get_table_names())
     finally:

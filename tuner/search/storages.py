@@ -30,49 +30,47 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
     the file; a torn end that a crash left is dropped.
     """
     try:
-        if url is not None:
-            return _storage_at(with_password(url, STORAGE_VARIABLE))
-        drop_torn_end(journal)
-        return JournalStorage(StudyJournal(str(journal)))
+        if url is None:
+            drop_torn_end(journal)
+            return JournalStorage(StudyJournal(str(journal)))
+        address = with_password(url, STORAGE_VARIABLE)
+        is_path = _SCHEME.match(address) is None
+        scheme = address.partition(":")[0].partition("+")[0].lower()
+        if not is_path:
+            name_among("kind of storage", scheme, _SCHEMES)
+            if "://" not in address:
+                raise InvalidInput(_RULE, address, f"write `{scheme}://`, and a third slash before the path of a file")
+            if scheme.startswith("redis"):
+                return JournalStorage(optuna.storages.journal.JournalRedisBackend(address))
+        file = Path(address) if is_path else sqlite_file(address)
+        if file is not None and file.is_dir():
+            name = file / "optuna.journal" if is_path else f"{address.rstrip('/')}/optuna.db"
+            raise InvalidInput(_RULE, f"{file} is a folder", f"name a file in it: {name}")
+        if is_path:
+            return _journal_at(Path(address))
+        if file is None or file.exists():
+            tables = tables_at(address) if file is None else tables_in(file)
+            if kind_of_tables(tables) == "MLflow":
+                way_out = "give Optuna a database of its own, or a file"
+                raise InvalidInput(_RULE, f"{redacted(address)} is MLflow's database", way_out)
+        return optuna.storages.get_storage(address)
     except ChoraleError:
         raise
     except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
         raise unreachable(error) from None
 
 
-def _storage_at(address: str) -> BaseStorage:
-    """Return the storage at the address of a database or of Redis, or in the journal file at a path."""
-    if _SCHEME.match(address) is None:
-        return _journal_at(Path(address))
-    scheme = address.partition(":")[0].partition("+")[0].lower()
-    name_among("kind of storage", scheme, _SCHEMES)
-    if "://" not in address:
-        raise InvalidInput(_RULE, address, f"write `{scheme}://`, and a third slash before the path of a file")
-    if scheme.startswith("redis"):
-        return JournalStorage(optuna.storages.journal.JournalRedisBackend(address))
-    file = sqlite_file(address)
-    if file is None or file.exists():
-        if file is not None and file.is_dir():
-            raise InvalidInput(_RULE, f"{file} is a folder", f"name a file in it: {address.rstrip('/')}/optuna.db")
-        tables = tables_at(address) if file is None else tables_in(file)
-        if kind_of_tables(tables) == "MLflow":
-            value, way_out = f"{redacted(address)} is MLflow's database", "give Optuna a database of its own, or a file"
-            raise InvalidInput(_RULE, value, way_out)
-    return optuna.storages.get_storage(address)
-
-
 def _journal_at(path: Path) -> BaseStorage:
-    """Return the storage in the journal file at `path`, which is made where there is none."""
-    if path.is_dir():
-        raise InvalidInput(_RULE, f"{path} is a folder", f"name a file in it: {path / 'optuna.journal'}")
+    """Return the storage in the journal file at `path`, which is created if it is missing."""
     if not path.absolute().parent.is_dir():
-        raise InvalidInput(_RULE, f"{path}: no folder {path.absolute().parent}", "make it, or name another file")
+        raise InvalidInput(_RULE, f"{path}: no folder {path.absolute().parent}", "create it, or name another file")
     if path.exists():
         with path.open("rb") as file:
             start = file.read(1 << 16)
         if start.startswith(b"SQLite format 3\0"):
-            whose = "MLflow's database" if kind_of_tables(tables_in(path)) == "MLflow" else "a database of SQLite"
-            way_out = "give Optuna a file of its own" if "MLflow" in whose else f"write sqlite:///{path}"
+            is_mlflow = kind_of_tables(tables_in(path)) == "MLflow"
+            whose = "MLflow's database" if is_mlflow else "a database of SQLite"
+            way_out = "give Optuna a file of its own" if is_mlflow else f"write sqlite:///{path}"
             raise InvalidInput(_RULE, f"{path} is {whose}", way_out)
         if start and b'"op_code"' not in start.partition(b"\n")[0]:
             raise InvalidInput(_RULE, f"{path} is no journal of Optuna", "name a new file, or a journal")

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from chorale.job.files import read_file
 from chorale.runners.measurement.private_files import why_foreign, write_private
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
-from chorale.tuner.config.values import is_loopback
+from chorale.tuner.config.values import Model, is_loopback, validated
 from chorale.tuner.files.home import Home
 
 MOST_FAILURES = 20
@@ -193,11 +193,7 @@ RoleName = Literal["reader", "planner", "operator", "administrator"]
 
 
 class TokenEntry(BaseModel):
-    """A stored token.
-
-    Files of earlier versions have `admin` instead of `role`: true is read as administrator; false or a missing value as
-    planner, who can start no runner of a machine.
-    """
+    """A stored token; without a `role` it is a planner's, who can start no runner of a machine."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -207,16 +203,6 @@ class TokenEntry(BaseModel):
     expires: datetime | None = None
     jobs: Annotated[int, Field(ge=1, le=100_000)] = 20
     requests_per_minute: Annotated[int, Field(ge=1, le=10**6)] = 600
-
-    @model_validator(mode="before")
-    @classmethod
-    def _migrated(cls, entry: Any) -> Any:
-        if not isinstance(entry, dict) or "admin" not in entry:
-            return entry
-        rest = {key: value for key, value in entry.items() if key != "admin"}
-        if "role" in rest or not isinstance(entry["admin"], bool):
-            raise ValueError("write `role: administrator` in place of `admin: true`")
-        return rest | {"role": "administrator" if entry["admin"] else "planner"}
 
     @field_validator("expires")
     @classmethod
@@ -228,10 +214,6 @@ class TokenEntry(BaseModel):
         """Return the caller that the entry describes."""
         expires_unix_s = None if self.expires is None else self.expires.timestamp()
         return Caller(self.name, self.jobs, self.requests_per_minute, CallerRole[self.role.upper()], expires_unix_s)
-
-    def document(self) -> dict[str, Any]:
-        """Return the entry as the file has it."""
-        return self.model_dump(mode="json", exclude_none=True)
 
 
 class _File(BaseModel):
@@ -249,21 +231,32 @@ class _File(BaseModel):
 
 def read_tokens(path: Path) -> list[TokenEntry]:
     """Return the entries of the file at `path`. InvalidInput for a broken file, or one that others may write."""
-    require_private(path)
+    rule, way_out = "a token file must have entries of name, sha256 and role", "repair it, or `chorale token create`"
+    return read_private(path, _File, rule, way_out).tokens
+
+
+def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
+    """Return the `model` of a YAML file that only its owner may change: who writes it decides who may do what."""
     try:
-        return _File.model_validate(yaml.safe_load(read_file(str(path)))).tokens
+        reason = why_foreign(path)
+    except OSError as error:
+        value = f"{path}: {error.strerror}"
+        raise InvalidInput("a file of the service must be there", value, "check the path") from error
+    if reason is not None:
+        private = "a file that says who may do what must be writable by its owner only"
+        raise InvalidInput(private, f"{path}: {reason}", f"chmod go-w {path}, or make one of your own")
+    try:
+        document = yaml.safe_load(read_file(str(path)))
     except yaml.YAMLError as error:
-        raise InvalidInput("a token file must be YAML", f"{path}: {error}", "write `tokens:` and a list") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        value = f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        way_out = "repair it, or make a new one by `chorale token create`"
-        raise InvalidInput("a token file must have entries of name, sha256 and role", value, way_out) from error
+        raise InvalidInput("a file of the service must be YAML", f"{path}: {error}", "repair the file") from error
+    return validated(model, document if isinstance(document, Mapping) else {"": document}, rule, way_out, f"{path}: ")
 
 
 def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
     """Write the file at `path`, for its owner alone; any failure leaves the old one."""
-    text = yaml.safe_dump({"tokens": [entry.document() for entry in entries]}, sort_keys=False)
+    text = yaml.safe_dump(
+        {"tokens": [entry.model_dump(mode="json", exclude_none=True) for entry in entries]}, sort_keys=False
+    )
     try:
         write_private(path, text.encode())
     except OSError as error:
@@ -287,19 +280,6 @@ def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEnt
         write_tokens(path, change(read_tokens(path) if path.exists() else []))
     finally:
         os.close(lock)
-
-
-def require_private(path: Path) -> None:
-    """Refuse a file that other users may change: who writes it decides who may call."""
-    try:
-        reason = why_foreign(path)
-    except OSError as error:
-        raise InvalidInput(
-            "a file of the service must be there", f"{path}: {error.strerror}", "check the path"
-        ) from error
-    if reason is not None:
-        rule = "a file that says who may do what must be writable by its owner only"
-        raise InvalidInput(rule, f"{path}: {reason}", f"chmod go-w {path}, or make one of your own")
 
 
 def make_token() -> tuple[str, str]:
@@ -334,28 +314,21 @@ class TokenCallers:
 
     def __call__(self) -> Mapping[str, Caller]:
         """Return all callers by the digests of their tokens."""
-        version = self._current_version()
-        if version != self._version:
-            self._callers = self._local | self._of_file(version)
-            self._version = version
-        return self._callers
-
-    def _current_version(self) -> tuple[int, ...] | None:
         try:
             facts = None if self._path is None else self._path.stat()
         except FileNotFoundError:
-            return None
-        return None if facts is None else (facts.st_ino, facts.st_mtime_ns, facts.st_size, facts.st_mode)
-
-    def _of_file(self, version: tuple[int, ...] | None) -> dict[str, Caller]:
-        if version is None or self._path is None:
-            return {}
-        try:
-            return {entry.sha256: entry.caller() for entry in read_tokens(self._path)}
-        except InvalidInput as error:
-            raise Unavailable(
-                "the token file must be readable", error.rule, "look at the log of the service"
-            ) from error
+            facts = None
+        version = None if facts is None else (facts.st_ino, facts.st_mtime_ns, facts.st_size, facts.st_mode)
+        if version != self._version:
+            of_file = {}
+            if self._path is not None and version is not None:
+                try:
+                    of_file = {entry.sha256: entry.caller() for entry in read_tokens(self._path)}
+                except InvalidInput as error:
+                    rule = "the token file must be readable"
+                    raise Unavailable(rule, error.rule, "look at the log of the service") from error
+            self._callers, self._version = self._local | of_file, version
+        return self._callers
 
 
 def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], float]) -> Access:

@@ -2,8 +2,9 @@
 
 import math
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -17,6 +18,7 @@ from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import RunnerSection
+from chorale.tuner.config.values import validated
 from chorale.tuner.costs.pricing import calibration_of
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
@@ -37,42 +39,38 @@ MAX_POINTS = 10**5
 """Most combinations of values of a search space: they are counted, and listed, before anything is limited."""
 
 
-def takes_text(annotation: Any) -> bool:
-    """Return whether values of this type may contain any text: strings, paths, mappings, Any; not lists of
-    fixed words.
-    """
-    if get_origin(annotation) is Literal:
-        return False
-    if annotation in (str, bytes, Any, object) or annotation is dict:
-        return True
-    if isinstance(annotation, type) and issubclass(annotation, Path):
-        return True
-    return any(takes_text(part) for part in get_args(annotation) if not isinstance(part, Exposure))
-
-
 def exposure(field: FieldInfo) -> Exposure | None:
     """Return what the field says about requests; None if it says nothing."""
-    marks = [mark for mark in (*field.metadata, *_inner_marks(field.annotation)) if isinstance(mark, Exposure)]
-    return marks[0] if len(set(marks)) == 1 else None
 
+    def marks(parts: Iterable[Any]) -> Iterator[Exposure]:
+        for part in parts:
+            if isinstance(part, Exposure):
+                yield part
+            else:
+                yield from marks(get_args(part))
 
-def _inner_marks(annotation: Any) -> Iterator[Any]:
-    for part in get_args(annotation):
-        yield part
-        yield from _inner_marks(part)
+    found = {*marks(field.metadata), *marks([field.annotation])}
+    return found.pop() if len(found) == 1 else None
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field: it is marked so, or takes text without a pattern or a mark."""
-    mark = exposure(field)
-    if mark is not None:
+    """Return whether requests may not set the field: it is marked so, or takes any text without a pattern or a mark.
+
+    Strings, paths, mappings and Any take any text; lists of fixed words do not.
+    """
+    if (mark := exposure(field)) is not None:
         return not mark.from_requests
-    return takes_text(field.annotation) and not has_pattern(field)
 
+    def takes_text(annotation: Any) -> bool:
+        if get_origin(annotation) is Literal:
+            return False
+        if annotation in (str, bytes, Any, object, dict):
+            return True
+        if isinstance(annotation, type) and issubclass(annotation, Path):
+            return True
+        return any(takes_text(part) for part in get_args(annotation))
 
-def has_pattern(field: FieldInfo) -> bool:
-    """Return whether the text of the field must match a pattern."""
-    return any(getattr(part, "pattern", None) for part in field.metadata)
+    return takes_text(field.annotation) and not any(getattr(part, "pattern", None) for part in field.metadata)
 
 
 def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -98,35 +96,26 @@ def requested_campaign(
     """
     runner = document.get("runner")
     profile = runner.get("profile") if isinstance(runner, Mapping) else None
-    if profile is None:
-        campaign = read_campaign(document)
-        _require_open(campaign)
-        return _bounded(campaign, minutes), None
-    caller.require(CallerRole.OPERATOR, "a campaign on a runner of a profile")
-    if isinstance(runner, Mapping) and len(runner) > 1:
-        other = next(key for key in runner if key != "profile")
-        rule = "a runner of a profile is as the administrator of the service wrote it"
-        raise InvalidInput(rule, f"runner.{other}", "give `runner: {profile: NAME}` and nothing beside")
-    section = settings.profile(profile)
-    campaign = read_campaign({**document, "runner": section.model_dump(by_alias=True, mode="json")})
+    section = None
+    if profile is not None:
+        caller.require(CallerRole.OPERATOR, "a campaign on a runner of a profile")
+        if isinstance(runner, Mapping) and len(runner) > 1:
+            other = next(key for key in runner if key != "profile")
+            rule = "a runner of a profile is as the administrator of the service wrote it"
+            raise InvalidInput(rule, f"runner.{other}", "give `runner: {profile: NAME}` and nothing beside")
+        section = settings.profile(profile)
+        document = {**document, "runner": section.model_dump(by_alias=True, mode="json")}
+    rule = "a campaign must be as `chorale tune --schema` says"
+    campaign = validated(Campaign, dict(document), rule, "repair this key")
     _require_open(campaign, section)
-    return _bounded(campaign, minutes), str(profile)
+    given = campaign.budget.minutes
+    budget = campaign.budget.model_copy(update={"minutes": minutes if given is None else min(given, minutes)})
+    return campaign.model_copy(update={"budget": budget}), None if profile is None else str(profile)
 
 
 def open_runners() -> list[str]:
     """Return the kinds of runners that a request may name: those that start no processes."""
     return [name for name, declared in RUNNERS.items() if not declared.capabilities.is_live]
-
-
-def read_campaign(document: Mapping[str, Any]) -> Campaign:
-    """Return the campaign; InvalidInput names the first wrong key."""
-    try:
-        return Campaign.model_validate(dict(document))
-    except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(map(str, first["loc"]))
-        rule = "a campaign must be as `chorale tune --schema` says"
-        raise InvalidInput(rule, f"{location}: {first['msg']}", "repair this key") from error
 
 
 def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> None:
@@ -153,12 +142,6 @@ def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> N
         raise InvalidInput(rule, points, "give fewer values")
 
 
-def _bounded(campaign: Campaign, minutes: float) -> Campaign:
-    given = campaign.budget.minutes
-    budget = campaign.budget.model_copy(update={"minutes": minutes if given is None else min(given, minutes)})
-    return campaign.model_copy(update={"budget": budget})
-
-
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
     """Return a stored campaign as callers may see it: what the server has set is hidden, a profile is named."""
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
@@ -170,7 +153,8 @@ def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[st
         keys = []
     for key in keys:
         if not key.startswith("runner."):
-            _hide(shown, key.split("."))
+            *sections, last = key.split(".")
+            reduce(getitem, sections, shown)[last] = HIDDEN
     if profile is not None:
         shown["runner"] = {"kind": shown["runner"]["kind"], "profile": profile}
     elif any(key.startswith("runner.") for key in keys):
@@ -178,22 +162,8 @@ def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[st
     return shown
 
 
-def _hide(document: dict[str, Any], path: list[str]) -> None:
-    for part in path[:-1]:
-        document = document[part]
-    document[path[-1]] = HIDDEN
-
-
 STORED = "stored"
 """State of a campaign without a launch in the cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A launched campaign. runner: its profile or its kind"""
-
-    name: str
-    runner: str
 
 
 class DetachedLaunches:
@@ -245,8 +215,8 @@ class Campaigns:
         self._store = store
         self._networks = networks
 
-    def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> Launched:
-        """Check a campaign and launch it; return its name and its runner.
+    def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> tuple[str, str]:
+        """Check a campaign and launch it; return its name, and the profile or the kind of its runner.
 
         Raises InvalidInput for faults in it, NotPermitted if the caller may not use its runner, and TooManyRequests
         while another campaign of the caller runs.
@@ -269,7 +239,7 @@ class Campaigns:
                 self._store.release_campaign(campaign.name)
             raise
         self._store.save_profile(campaign.name, profile)
-        return Launched(campaign.name, profile or campaign.runner.kind)
+        return campaign.name, profile or campaign.runner.kind
 
     def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
         """Return the campaign, the profile of its runner (if it has one), and its network.
@@ -329,7 +299,7 @@ class Campaigns:
         self._require_visible(name, caller)
         self._launches.stop(name)
 
-    def resume(self, name: str, caller: Caller) -> Launched:
+    def resume(self, name: str, caller: Caller) -> tuple[str, str]:
         """Go on with the newest launch of a campaign, its runner as the profile is now."""
         document = dict(self.snapshot(name, caller).launch.campaign)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}

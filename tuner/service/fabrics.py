@@ -22,7 +22,6 @@ STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 SILENCE_S = 10.0
 """A watch that has not written for so long does not run."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_INTERNAL = ("resume",)
 
 
 class WatchedFabrics:
@@ -68,8 +67,7 @@ class WatchedFabrics:
         path = self._path(name) / STATE
         try:
             document = json.loads(path.read_bytes())
-            links = [{key: row[key] for key in row if key not in _INTERNAL} for row in document["links"]]
-            format_name, time_s = document["format"], float(document["time_s"])
+            format_name, time_s, _ = document["format"], float(document["time_s"]), list(document["links"])
         except OSError as error:
             way_out = "list them at /v1/fabrics; `chorale watch` begins one"
             raise NotFound("this fabric is not watched", name, way_out) from error
@@ -78,7 +76,7 @@ class WatchedFabrics:
             raise CheckFailed(rule, name, "start `chorale watch` again, which replaces it") from error
         if format_name != FORMAT:
             raise CheckFailed(f"the state of a watch must be {FORMAT}", str(format_name)[:40], "update both")
-        return {**document, "links": links, "is_running": self._unix_s() - time_s < SILENCE_S}
+        return {**document, "is_running": self._unix_s() - time_s < SILENCE_S}
 
     def hold(self, name: str, is_held: bool) -> dict[str, Any]:
         """Have nothing published for a fabric, or again what fits it; return its state."""

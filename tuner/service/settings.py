@@ -1,18 +1,15 @@
 """Settings of the service, and what its documents hide."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from chorale.job.files import read_file
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.runner import AnyRunnerSection, RunnerSection
 from chorale.tuner.files.home import Home
-from chorale.tuner.service.access import require_private
+from chorale.tuner.service.access import read_private
 
 _ADDRESS = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s'\"<>]+", re.IGNORECASE)
 _PATH = re.compile(
@@ -67,14 +64,5 @@ def load_settings(path: str | None, home: Home) -> ServerSettings:
     file = (home.service / "settings.yaml") if path is None else Path(path)
     if path is None and not file.exists():
         return ServerSettings()
-    require_private(file)
-    try:
-        document: Any = yaml.safe_load(read_file(str(file)))
-        return ServerSettings.model_validate(document if isinstance(document, Mapping) else {"": document})
-    except yaml.YAMLError as error:
-        raise InvalidInput("the settings of the service must be YAML", f"{file}: {error}", "repair the file") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        value = f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        rule = "the settings of the service must be runners by name, each as in a campaign file"
-        raise InvalidInput(rule, value, "repair this key") from error
+    rule = "the settings of the service must be runners by name, each as in a campaign file"
+    return read_private(file, ServerSettings, rule, "repair this key")

@@ -285,90 +285,82 @@ def _new_ratios(measurement: Measurement, sizes: Sequence[int]) -> Iterator[tupl
         yield size, [new / old for new, old in zip(*times, strict=True)]
 
 
-FORMAT = "chorale-publications/1"
+FORMAT, RECORD = "chorale-publications/1", "publications.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A table that is published. facts: why, of which network, and how good it is; plain data"""
 
-    digest: str
-    data: bytes
+    plan: TablePlan
     time_s: float
     facts: Mapping[str, Any]
-
-    def entry(self) -> dict[str, Any]:
-        """Return what the record has of it."""
-        return {"table": self.digest, "time_s": self.time_s, "facts": dict(self.facts)}
-
-
-class PublicationFiles:
-    """The record of publications in a folder: which is present, which was before; and tables."""
-
-    def __init__(self, folder: Path) -> None:
-        """folder: of this watch alone; it must exist"""
-        self._folder = folder
-        self._record = folder / "publications.json"
-
-    def write(self, document: Mapping[str, Any], tables: Mapping[str, bytes]) -> None:
-        """Replace the record; keep the tables of these digests and no others."""
-        for digest, data in tables.items():
-            if not (self._folder / digest).exists():
-                write_file(self._folder / digest, data)
-        write_file(self._record, json.dumps({"format": FORMAT, **document}, indent=1).encode())
-        for path in self._folder.iterdir():
-            if len(path.name) == 64 and path.name not in tables:
-                path.unlink()
-
-    def read(self) -> dict[str, Any]:
-        """Return the record; empty if there is none in this format."""
-        try:
-            document: dict[str, Any] = json.loads(self._record.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return document if document.get("format") == FORMAT else {}
-
-    def publication(self, entry: Mapping[str, Any] | None) -> Publication | None:
-        """Return the publication of an entry of the record, None if its table no longer exists."""
-        if entry is None:
-            return None
-        try:
-            data = (self._folder / str(entry["table"])).read_bytes()
-        except OSError:
-            return None
-        return Publication(str(entry["table"]), data, float(entry["time_s"]), dict(entry["facts"]))
 
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the file of the present table, and the record of it. One thread."""
+    """Writes the file `path` of the present table; keeps a record of it and of the one before in `folder`. One thread.
+
+    folder: of this watch alone; it must exist
+    """
 
     path: Path
-    files: PublicationFiles
+    folder: Path
     present: Publication | None = None
     former: Publication | None = None
 
     def resume(self) -> None:
         """Continue after a previous watch, if the file still holds what it published last."""
-        record, digest = self.files.read(), file_digest(self.path)
-        begun, present = record.get("next"), record.get("present")
+        try:
+            record: dict[str, Any] = json.loads((self.folder / RECORD).read_bytes())
+        except (OSError, ValueError):
+            return
+        if record.get("format") != FORMAT:
+            return
+        digest, begun, present = file_digest(self.path), record["next"], record["present"]
         if begun is not None and begun["table"] == digest:
-            self.present, self.former = self.files.publication(begun), self.files.publication(present)
+            self.present, self.former = self._stored(begun), self._stored(present)
         elif present is not None and present["table"] == digest:
-            self.present, self.former = self.files.publication(present), self.files.publication(record["former"])
+            self.present, self.former = self._stored(present), self._stored(record["former"])
 
-    def publish(self, publication: Publication) -> None:
-        """Replace the file. Raises InvalidInput or Unavailable if that fails; nothing is published then."""
+    def publish(self, publication: Publication, former: Publication | None) -> None:
+        """Replace the file; `former` is then what to go back to.
+
+        Raises InvalidInput or Unavailable if that fails; nothing is published then.
+        """
         self._write(publication)
-        write_file(self.path, publication.data)
-        self.former, self.present = self.present, publication
+        write_file(self.path, publication.plan.data)
+        self.present, self.former = publication, former
         self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
-        """Write the record; `begun` is about to replace the file."""
-        named = {"next": begun, "present": self.present, "former": self.former}
-        document = {name: None if each is None else each.entry() for name, each in named.items()}
-        self.files.write(document, {each.digest: each.data for each in named.values() if each})
+        """Write the record and the tables in it, and drop other tables; `begun` is about to replace the file."""
+        document: dict[str, Any] = {"format": FORMAT}
+        tables = {}
+        for name, each in {"next": begun, "present": self.present, "former": self.former}.items():
+            document[name] = None
+            if each is not None:
+                document[name] = {"table": each.plan.digest, "time_s": each.time_s, "facts": dict(each.facts)}
+                tables[each.plan.digest] = each.plan.data
+        for digest, data in tables.items():
+            if not (self.folder / digest).exists():
+                write_file(self.folder / digest, data)
+        write_file(self.folder / RECORD, json.dumps(document, indent=1).encode())
+        for path in self.folder.iterdir():
+            if len(path.name) == 64 and path.name not in tables:
+                path.unlink()
+
+    def _stored(self, entry: Mapping[str, Any] | None) -> Publication | None:
+        """Return the publication of an entry of the record, None if its table no longer exists."""
+        try:
+            data = (self.folder / str(entry["table"])).read_bytes() if entry is not None else None
+        except OSError:
+            data = None
+        if entry is None or data is None:
+            return None
+        facts = entry["facts"]
+        plan = TablePlan(str(facts["spec"]), parse_table(data)[0], data, str(entry["table"]), facts["costs"], 0.0)
+        return Publication(plan, float(entry["time_s"]), facts)
 
 
 Event = dict[str, Any]
@@ -389,15 +381,13 @@ class Renewal:
     publisher: Publisher
     jobs: Callable[[], Snapshot] = dict
     clock: Callable[[], float] = time.time
-    present: TablePlan | None = None
     is_held: bool = False
-    _former: TablePlan | None = None
     _said: tuple[Snapshot, Snapshot] = ({}, {})
 
-    def resume(self) -> None:
-        """Go on with what a former watch has published, if the file still holds it."""
-        self.publisher.resume()
-        self.present, self._former = _plan_of(self.publisher.present), _plan_of(self.publisher.former)
+    @property
+    def present(self) -> TablePlan | None:
+        """The plan of the table that is published."""
+        return None if self.publisher.present is None else self.publisher.present.plan
 
     def note_change(self) -> None:
         """Remember what jobs say now, as the fabric has just changed."""
@@ -440,7 +430,7 @@ class Renewal:
 
     def judge(self) -> list[Event]:
         """Go back to the previous table if jobs take longer with the current one."""
-        worse = slowdowns(*self._said, self.jobs()) if self._former is not None and not self.is_held else []
+        worse = slowdowns(*self._said, self.jobs()) if self.publisher.former is not None and not self.is_held else []
         if not worse:
             return []
         size = max(worse, key=lambda each: each.ratio)
@@ -450,17 +440,16 @@ class Renewal:
 
     def roll_back(self, why: str) -> list[Event]:
         """Publish the former table again; it has none itself then."""
-        former, present = self._former, self.present
+        former, present = self.publisher.former, self.present
         if former is None or present is None:
             return [self._event("undelivered", why="there is no former table to go back to")]
-        facts = {"why": why, "spec": former.spec, "costs": former.costs, "seconds": 0.0}
+        facts = {"why": why, "spec": former.plan.spec, "costs": former.plan.costs, "seconds": 0.0}
         try:
-            self.publisher.publish(Publication(former.digest, former.data, self.clock(), facts))
+            self.publisher.publish(Publication(former.plan, self.clock(), facts), None)
         except ChoraleError as error:
             return [self._event("undelivered", why=f"the former table could not be published: {error}")]
-        self._former, self.present = None, former
-        self.planner.adopt(former)
-        return [self._event("rollback", table=former.digest, instead_of=present.digest, why=why)]
+        self.planner.adopt(former.plan)
+        return [self._event("rollback", table=former.plan.digest, instead_of=present.digest, why=why)]
 
     def _is_whole(self, plan: TablePlan) -> bool:
         return plan.table.ranks == self.healthy.compute_count
@@ -502,18 +491,9 @@ class Renewal:
             return
         now_s = self.clock()
         facts = {"why": why, "spec": plan.spec, "seconds": now_s - since_s, "ranks": state.ranks(self.healthy)}
-        self.publisher.publish(Publication(plan.digest, plan.data, now_s, {**facts, "costs": plan.costs}))
-        self._former, self.present = self.present, plan
+        self.publisher.publish(Publication(plan, now_s, {**facts, "costs": plan.costs}), self.publisher.present)
         self._said = self._said[0], self.jobs()
         events.append(self._event("publish", table=plan.digest, **facts, stages=dict(stages)))
 
     def _event(self, name: str, **facts: Any) -> Event:
         return {"time_s": self.clock(), "event": name, **facts}
-
-
-def _plan_of(publication: Publication | None) -> TablePlan | None:
-    if publication is None:
-        return None
-    table, digest = parse_table(publication.data)
-    spec, costs = str(publication.facts["spec"]), publication.facts["costs"]
-    return TablePlan(spec, table, publication.data, digest, costs, 0.0)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
 
 from chorale.runners.api.link_reports import Link
 from chorale.synth.topology.topology import Topology
@@ -27,16 +26,6 @@ class LinkState(StrEnum):
     SLOW = "slow"
     FLAPPING = "flapping"
     DEAD = "dead"
-
-
-@dataclass(frozen=True, slots=True)
-class StateChange:
-    """A change of a link's state, or of the rate of a slow one. rate_bits_per_s: None for a link that is down"""
-
-    time_s: float
-    before: LinkState
-    after: LinkState
-    rate_bits_per_s: float | None
 
 
 @dataclass(slots=True)
@@ -69,8 +58,8 @@ class LinkTracker:
         steps = round(self._rate / self.declared_bits_per_s * STEPS)
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
-    def report(self, time_s: float, rate_bits_per_s: float) -> StateChange | None:
-        """Process a report; return the change of state that it causes, None if there is none."""
+    def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
+        """Process a report; return the states before and after if it changed the state, or the rate of a slow link."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
@@ -88,18 +77,7 @@ class LinkTracker:
         if self.state == before and (before != LinkState.SLOW or self.part == part_before):
             return None
         self.since_s = time_s if self.state != before else self.since_s
-        return StateChange(time_s, before, self.state, rate_bits_per_s or None)
-
-    def saved(self) -> dict[str, Any]:
-        """Return, as plain data, what another tracker of the link needs to go on."""
-        changes, steady = list(self._changes), self._steady.value
-        return {"steady": steady, "flapping": self._is_flapping, "in_force": self._rate, "changes": changes}
-
-    def resume(self, saved: Mapping[str, Any], since_s: float) -> None:
-        """Go on as the tracker of which this was saved; since_s: when its state began."""
-        self._steady, self._is_flapping = LinkState(saved["steady"]), bool(saved["flapping"])
-        self._rate, self.since_s = float(saved["in_force"]), since_s
-        self._changes = deque(map(float, saved["changes"]))
+        return before, self.state
 
 
 @dataclass(frozen=True, slots=True)

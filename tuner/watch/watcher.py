@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from chorale.runners.api.link_reports import Link, LinkReport, LinkSource
 from chorale.runners.api.registry import create_runner
@@ -30,11 +30,11 @@ from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign_file import read_document
-from chorale.tuner.config.values import CampaignSection, Sizes
+from chorale.tuner.config.values import CampaignSection, Sizes, validated
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.watch.canary import Canary, Event, PublicationFiles, Publisher, Renewal, read_jobs
+from chorale.tuner.watch.canary import Canary, Event, Publisher, Renewal, read_jobs
 from chorale.tuner.watch.links import FabricState, LinkTracker, single_losses
 from chorale.tuner.watch.replanning import Planner, PlanRequest
 
@@ -52,19 +52,12 @@ class WatchRecords:
         self._reports: dict[Link, LinkReport] = {}
         self._carried_bits_per_s: dict[Link, float] = {}
 
-    def resume(self, trackers: Mapping[Link, LinkTracker]) -> None:
-        """Have trackers go on with the states that links had; a file that is missing or of another format has none."""
+    def resume(self) -> None:
+        """Keep the events of a previous watch; a file that is missing, damaged or of another format has none."""
         try:
             document = json.loads((self._folder / STATE).read_bytes())
-            if document["format"] != FORMAT:
-                return
-            for row in document["links"]:
-                src, dst = row["link"].split(">")
-                tracker = trackers.get((int(src), int(dst)))
-                if tracker is not None and tracker.declared_bits_per_s == row["declared_bits_per_s"]:
-                    tracker.resume(row["resume"], float(row["since_s"]))
-            self._events.extend(document["events"])
-        except (OSError, ValueError, KeyError, TypeError):  # none, or one that was damaged: the source tells anyway
+            self._events.extend(document["events"] if document["format"] == FORMAT else ())
+        except (OSError, ValueError, KeyError, TypeError):
             return
 
     def note(self, event: Event) -> None:
@@ -86,7 +79,9 @@ class WatchRecords:
     ) -> None:
         """Replace the file. A disk that is full must not end a watch: the next second tries again."""
         present = renewal.publisher.present
-        table = None if present is None else {"digest": present.digest, "time_s": present.time_s, **present.facts}
+        table = None
+        if present is not None:
+            table = {"digest": present.plan.digest, "time_s": present.time_s, **present.facts}
         document = {
             "format": FORMAT,
             "name": self._name,
@@ -123,7 +118,6 @@ class WatchRecords:
             "declared_bits_per_s": tracker.declared_bits_per_s,
             "in_force_bits_per_s": tracker.in_force_bits_per_s,
             "carried_bits_per_s": self._carried_bits_per_s.get(link),
-            "resume": tracker.saved(),
         }
 
 
@@ -207,16 +201,11 @@ class Watch:
 
     def _resume(self) -> Iterator[Event]:
         """Continue after a previous watch, or begin."""
-        self.renewal.resume()
-        present = self.renewal.present
-        if present is None:
-            self._since_s = self._changed_s = self.clock()
-            return
-        self.records.resume(self.trackers)
-        self._state = FabricState.of(self.trackers)
-        if present.spec != self._state.spec(self.renewal.healthy):  # it ended between a change and its table
-            self.request_renewal()
-        yield self._event("resume", table=present.digest, spec=present.spec, why=str(self._state))
+        self.renewal.publisher.resume()
+        self._since_s = self._changed_s = self.clock()  # the first reports then tell the state to plan for
+        if (present := self.renewal.present) is not None:
+            self.records.resume()
+            yield self._event("resume", table=present.digest, spec=present.spec, why="the watch was started again")
 
     def _on_report(self, report: LinkReport) -> Iterator[Event]:
         tracker = self.trackers.get(report.link)
@@ -226,10 +215,9 @@ class Watch:
         change = tracker.report(report.time_s, report.rate_bits_per_s)
         if change is not None:
             self._changed_s = self.clock()
-            self._since_s = min(self._since_s or change.time_s, change.time_s)
-            link = f"{report.link[0]}>{report.link[1]}"
-            states = {"from": change.before.value, "to": change.after.value, "rate": change.rate_bits_per_s}
-            yield {"time_s": change.time_s, "event": "state", "link": link, **states}
+            self._since_s = min(self._since_s or report.time_s, report.time_s)
+            states = {"from": change[0].value, "to": change[1].value, "rate": report.rate_bits_per_s or None}
+            yield {"time_s": report.time_s, "event": "state", "link": f"{report.link[0]}>{report.link[1]}", **states}
 
     def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
         """Route around dead links immediately, and plan as soon as the previous work is done."""
@@ -330,14 +318,8 @@ class WatchConfig(CampaignSection):
 
 def read_watch_config(path: Path) -> WatchConfig:
     """Read the file at `path`. Raises InvalidInput that names the first wrong key, its value and a remedy."""
-    document = read_document(str(path))
-    try:
-        return WatchConfig.model_validate(document)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        key = ".".join(map(str, fault["loc"])) or "the file"
-        rule = f"key `{key}` of {path}: {fault['msg'].replace('Input should', 'the value should', 1)}"
-        raise InvalidInput(rule, repr(fault["input"]), "see `chorale watch --schema`") from None
+    rule = f"{path} must be as `chorale watch --schema` says"
+    return validated(WatchConfig, read_document(str(path)), rule, "repair this key")
 
 
 def watch_folder(home: Home, name: str) -> Path:
@@ -357,7 +339,7 @@ def open_watch(config: WatchConfig) -> Watch:
         raise InvalidInput("the folder of the table must exist", table.parent, "create it")
     home = Home.from_environment()
     folder = home.create(watch_folder(home, config.name))
-    publisher = Publisher(table, PublicationFiles(folder))
+    publisher = Publisher(table, folder)
     sizes, collectives = tuple(sorted(config.sizes)), tuple(config.collectives)
     model = NetworkModel.of(config.alpha_us, 0, 0, fabric.link_mbps / 1000)
     planner = Planner(PlanRequest(collectives, sizes, tuple(config.methods), model))

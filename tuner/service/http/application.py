@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request, Response
@@ -26,7 +27,7 @@ from chorale.tuner.service.fabrics import WatchedFabrics
 from chorale.tuner.service.http import job_routes, middleware
 from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
 from chorale.tuner.service.http.events import EventStreams, event_router
-from chorale.tuner.service.http.schema import REFUSALS, CurrentCaller, HealthView
+from chorale.tuner.service.http.schema import REFUSALS, CurrentCaller
 from chorale.tuner.service.jobs.job_specs import JobLimits, NetworkPlanner
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.plan import JobPlanner
@@ -90,16 +91,15 @@ def create_api(
     api.state.stopping = threading.Event()
     api.state.streams = EventStreams(api.state.stopping)
 
-    def current_health() -> HealthView:
-        counts = scheduler.counts
-        return HealthView(ok=scheduler.is_working, version=version, queued=counts["queued"], running=counts["running"])
+    def current_health() -> dict[str, Any]:
+        return {"ok": scheduler.is_working, "version": version, **scheduler.counts}
 
     api.state.health = current_health
 
     @api.get("/healthz", summary="Whether the service works", tags=["service"])
-    async def health(response: Response) -> HealthView:
+    async def health(response: Response) -> dict[str, Any]:
         view = current_health()
-        response.status_code = 200 if view.ok else 503
+        response.status_code = 200 if view["ok"] else 503
         return view
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])

@@ -125,7 +125,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
     scheduler, campaigns = state.scheduler, state.campaigns
     owner = None if caller.sees_all else caller.name
     fixed: Mapping[str, Topic] = {
-        "health": Topic(lambda: state.health().model_dump(), 1.0),
+        "health": Topic(state.health, 1.0),
         "jobs": Topic(
             lambda: {"jobs": [job.model_dump(mode="json") for job in scheduler.jobs(owner, (), LISTED_JOBS)]}, 0.5
         ),

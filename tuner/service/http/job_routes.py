@@ -14,17 +14,11 @@ from chorale.synth.topology.spec import FAMILIES, FUNCTIONS
 from chorale.tuner.service.access import CallerRole, NotFound
 from chorale.tuner.service.campaigns import open_runners
 from chorale.tuner.service.http.schema import (
-    CatalogView,
     CurrentCaller,
     CurrentCampaigns,
     CurrentFabrics,
     CurrentPlanner,
     CurrentScheduler,
-    FabricsView,
-    FabricView,
-    JobsView,
-    ResultView,
-    TopologyView,
 )
 from chorale.tuner.service.jobs import job_specs
 from chorale.tuner.service.jobs.job_store import Job, JobState
@@ -97,7 +91,7 @@ ListLimit = Annotated[int, Query(ge=1, le=1000)]
 job_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
-@job_router.get("", response_model=JobsView, summary="The caller's jobs, newest first")
+@job_router.get("", summary="The caller's jobs, newest first")
 def jobs(
     caller: CurrentCaller,
     scheduler: CurrentScheduler,
@@ -109,13 +103,13 @@ def jobs(
     return {"jobs": scheduler.jobs(owner, () if state is None else (state,), limit)}
 
 
-@job_router.get("/{job_id}", response_model=Job, summary="A job, as it is now")
+@job_router.get("/{job_id}", summary="A job, as it is now")
 def job(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Job:
     """Return state and progress."""
     return scheduler.job(job_id, caller)
 
 
-@job_router.delete("/{job_id}", response_model=Job, summary="Cancel a job")
+@job_router.delete("/{job_id}", summary="Cancel a job")
 def cancel(job_id: JobId, caller: CurrentPlanner, scheduler: CurrentScheduler) -> Job:
     """Take a job off the queue, or stop it; 409 for one that has ended."""
     return scheduler.cancel(job_id, caller)
@@ -133,7 +127,7 @@ _MEDIA = {
 result_router = APIRouter(prefix="/v1/results", tags=["results"])
 
 
-@result_router.get("/{key}", response_model=ResultView, summary="What came of a job")
+@result_router.get("/{key}", summary="What came of a job")
 def result(key: Key, _caller: CurrentCaller, scheduler: CurrentScheduler) -> Response:
     """Return the document and the names of the files."""
     stored = scheduler.store.result_texts(key)
@@ -200,17 +194,18 @@ class NetworkBody(BaseModel):
     topology: job_specs.Network
 
 
-@topology_router.get("/topologies", response_model=TopologyView, summary="A network by its spec, and its picture")
+@topology_router.get("/topologies", summary="A network by its spec, and its picture")
 def described(
     topology: Spec, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
 ) -> dict[str, Any]:
-    """Return counts, degree and diameter of a network, and positions of nodes and links (null if it is too large to
-    draw).
+    """Return counts, degree and diameter of a network, and positions of nodes and links.
+
+    `picture` is null if the network is too large to draw; `why` has the reason.
     """
     return scheduler.planning.call(caller.name, topology_view, topology, campaigns.limits)
 
 
-@topology_router.post("/topologies", response_model=TopologyView, summary="A network from a document, and its picture")
+@topology_router.post("/topologies", summary="A network from a document, and its picture")
 def described_document(
     body: NetworkBody, caller: CurrentPlanner, scheduler: CurrentScheduler, campaigns: CurrentCampaigns
 ) -> dict[str, Any]:
@@ -218,7 +213,7 @@ def described_document(
     return scheduler.planning.call(caller.name, topology_view, body.topology, campaigns.limits)
 
 
-@topology_router.get("/catalog", response_model=CatalogView, summary="Methods, targets, families, runners: the names")
+@topology_router.get("/catalog", summary="Methods, targets, families, runners: the names")
 def catalog(_caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Return the names that requests may use, and the addresses of the dashboards of MLflow, Ray and Optuna."""
     return {
@@ -247,34 +242,30 @@ FabricName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", d
 fabric_router = APIRouter(prefix="/v1/fabrics", tags=["fabrics"])
 
 
-@fabric_router.get("", response_model=FabricsView, summary="Fabrics under watch")
+@fabric_router.get("", summary="Fabrics under watch")
 def watched(_caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """List fabrics whose watches write to the data folder of the service."""
+    """List fabrics whose watches write to the data folder of the service: numbers of links in each state, and the
+    digest of the published table.
+    """
     return {"fabrics": fabrics.rows()}
 
 
-@fabric_router.get("/{name}", response_model=FabricView, summary="A fabric, as its watch last saw it")
+@fabric_router.get("/{name}", summary="A fabric, as its watch last saw it")
 def fabric(name: FabricName, _caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
     """Return its links with state, rate and latency, the present table, and what happened."""
     return fabrics.state(name)
 
 
-@fabric_router.post("/{name}/hold", response_model=FabricView, status_code=202, summary="Publish nothing for now")
-def hold(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """Keep the present table, whatever the watch plans. It takes the role operator."""
-    caller.require(CallerRole.OPERATOR, "holding a fabric")
-    return fabrics.hold(name, True)
+def control(name: FabricName, request: Request, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
+    """Return the state of a fabric after a request to its watch, which takes the role operator.
+
+    `hold` keeps the present table, whatever the watch plans; `release` ends that; `roll-back` publishes the table
+    before the present one, and holds it.
+    """
+    caller.require(CallerRole.OPERATOR, "controlling a fabric")
+    verb = request.url.path.rpartition("/")[2]
+    return fabrics.roll_back(name) if verb == "roll-back" else fabrics.hold(name, verb == "hold")
 
 
-@fabric_router.post("/{name}/release", response_model=FabricView, status_code=202, summary="Publish again")
-def release(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """End a hold: the watch plans again for what it sees. Requires the role operator."""
-    caller.require(CallerRole.OPERATOR, "releasing a fabric")
-    return fabrics.hold(name, False)
-
-
-@fabric_router.post("/{name}/roll-back", response_model=FabricView, status_code=202, summary="Back to the former table")
-def roll_back(name: FabricName, caller: CurrentCaller, fabrics: CurrentFabrics) -> dict[str, Any]:
-    """Have the table before the present one published again, and held. It takes the role operator."""
-    caller.require(CallerRole.OPERATOR, "rolling a fabric back")
-    return fabrics.roll_back(name)
+for _verb, _does in {"hold": "Publish nothing for now", "release": "Publish again", "roll-back": "Go back"}.items():
+    fabric_router.post(f"/{{name}}/{_verb}", status_code=202, summary=_does)(control)

@@ -19,7 +19,7 @@ from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.registry import TooLarge
 from chorale.synth.topology.spec import parse_topology, plan_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.service.jobs.planning import InlinePlanning, Planning
+from chorale.tuner.service.jobs.planning import Planning
 
 BASE_BYTES = 340 * 2**20
 """A worker with everything imported and its kernels loaded."""
@@ -103,7 +103,7 @@ class NetworkPlanner:
 
     def __init__(self, limits: JobLimits, cached_links: int = CACHED_LINKS, planning: Planning | None = None) -> None:
         self.limits = limits
-        self.planning = planning or InlinePlanning()
+        self.planning = planning or Planning()
         self._cached_links = cached_links
         self._cache: OrderedDict[str, PlannedNetwork] = OrderedDict()
         self._lock = threading.Lock()

@@ -1,13 +1,13 @@
-"""Processes that compute what a request needs before it is answered: in turns, within limits."""
+"""Processes that compute what a request needs before it is answered: owners take turns, calls have limits."""
 
 import os
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
@@ -16,118 +16,68 @@ from chorale.synth.errors import ChoraleError, InvalidInput
 from chorale.tuner.service.access import TooManyRequests
 
 MOST_WAITING = 8
-
-
-class Turns:
-    """At most `slots` holders at the same time. Thread-safe.
-
-    Among waiting owners, the one with the fewest holders goes next, then the one that was served longest ago or never;
-    requests of an owner keep their order. most_waiting: of one owner; more are refused immediately
-    """
-
-    def __init__(self, slots: int, most_waiting: int = MOST_WAITING) -> None:
-        self._free = slots
-        self._most_waiting = most_waiting
-        self._waiting: dict[str, deque[threading.Event]] = {}  # by owner
-        self._served: dict[str, int] = {}  # by owner: number of the last turn; owners are as many as there are tokens
-        self._turn = 0
-        self._holders: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def turn(self, owner: str) -> Iterator[None]:
-        """Wait for a turn of `owner` and hold it during the block; TooManyRequests if too many wait already."""
-        granted = self._enter(owner)
-        granted.wait()  # bounded: every holder has a time limit, and an owner's turn comes after one of each other
-        try:
-            yield
-        finally:
-            self._leave(owner)
-
-    def _enter(self, owner: str) -> threading.Event:
-        granted = threading.Event()
-        with self._lock:
-            queue = self._waiting.setdefault(owner, deque())
-            if len(queue) >= self._most_waiting:
-                rule = f"a token may have at most {self._most_waiting} requests waiting to be planned"
-                raise TooManyRequests(rule, "more", "wait for some to be answered")
-            queue.append(granted)
-            self._grant()
-        return granted
-
-    def _leave(self, owner: str) -> None:
-        with self._lock:
-            self._holders[owner] -= 1
-            if not self._holders[owner]:
-                del self._holders[owner]
-            self._free += 1
-            self._grant()
-
-    def _grant(self) -> None:
-        """Give free slots to the next owners."""
-        while self._free and self._waiting:
-            owner = min(self._waiting, key=lambda name: (self._holders[name], self._served.get(name, 0)))
-            queue = self._waiting[owner]
-            queue.popleft().set()
-            if not queue:
-                del self._waiting[owner]
-            self._turn += 1
-            self._served[owner] = self._turn
-            self._free -= 1
-            self._holders[owner] += 1
-
-
-Value = TypeVar("Value")
-
 IMPORTED_BYTES = 2**29
 """More than a process uses that has imported everything and does nothing."""
 IDLE_S = 300.0
 """A process without calls ends after this time, even if its service was killed."""
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-
-class Planning(Protocol):
-    """Calls functions for requests."""
-
-    def call(self, owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Call `function`, of a module of this package, with `arguments`; return its result or raise its error."""
-        ...
-
-    def close(self) -> None:
-        """End all processes. Safe to call twice."""
-        ...
+Value = TypeVar("Value")
 
 
-class InlinePlanning:
-    """Planning in this process, without limits: for tests, and for who trusts all requests."""
+class Planning:
+    """Calls functions for requests in this process, without limits: for tests, and if you trust all requests."""
 
     def call(self, _owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Return what `function` returns."""
+        """Call `function`, of a module of this package, with `arguments`; return its result or raise its error."""
         return function(*arguments)
 
     def close(self) -> None:
-        """Do nothing."""
+        """End all processes. Safe to call twice."""
 
 
-class PlanningProcesses:
+class PlanningProcesses(Planning):
     """Planning in at most `processes` processes, each for one call at a time. Thread-safe.
 
     seconds, memory_bytes: limits of a call; if it exceeds them, its process is killed and the call raises InvalidInput.
-    Owners take turns. Each process is a separate pool, so that killing one affects no other call.
+    Each process is a separate pool, so that killing one affects no other call.
     """
 
     def __init__(self, processes: int, seconds: float, memory_bytes: int) -> None:
         self._seconds = seconds
         self._memory_bytes = memory_bytes
-        self._turns = Turns(processes)
+        self._free = threading.Semaphore(processes)
+        self._of_owner: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # as many as there are tokens
+        self._calls: Counter[str] = Counter()  # by owner, waiting ones included
         self._idle: list[ProcessPoolExecutor] = []
         self._closed = False
         self._lock = threading.Lock()
 
+    @contextmanager
+    def turn(self, owner: str) -> Iterator[None]:
+        """Wait for a process, and hold it during the block. TooManyRequests if too many calls of `owner` wait.
+
+        An owner has one call at a time, so that at most one call of each other owner comes before it.
+        """
+        with self._lock:
+            if self._calls[owner] > MOST_WAITING:
+                rule = f"a token may have at most {MOST_WAITING} requests waiting to be planned"
+                raise TooManyRequests(rule, "more", "wait for some to be answered")
+            self._calls[owner] += 1
+            of_owner = self._of_owner[owner]
+        try:
+            with of_owner, self._free:
+                yield
+        finally:
+            with self._lock:
+                self._calls[owner] -= 1
+
     def call(self, owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
         """Return what `function` returns; see `Planning` and the class."""
-        with self._turns.turn(owner):
-            pool = self._take()
+        with self.turn(owner):
+            with self._lock:
+                pool = self._idle.pop() if self._idle else None
+            pool = pool or ProcessPoolExecutor(1, timeout=IDLE_S, env=dict.fromkeys(_ONE_THREAD, "1"))
             is_usable = False
             try:
                 deadline_s = time.monotonic() + self._seconds
@@ -163,12 +113,6 @@ class PlanningProcesses:
             if pid is not None and resident_bytes(pid) > IMPORTED_BYTES + self._memory_bytes:
                 raise self._too_costly("more memory")
         return future.result()
-
-    def _take(self) -> ProcessPoolExecutor:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return ProcessPoolExecutor(1, timeout=IDLE_S, env=dict.fromkeys(_ONE_THREAD, "1"))
 
     def _too_costly(self, value: str) -> InvalidInput:
         limit = f"{self._seconds:g} s and {self._memory_bytes / 2**30:.1f} GiB"

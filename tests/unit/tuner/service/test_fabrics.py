@@ -21,7 +21,7 @@ INTERVAL = {"median": 2e7, "low": 1.9e7, "high": 2.1e7}
 
 def state(time_s: float, **changes: Any) -> dict[str, Any]:
     """Return what a watch of two ranks writes."""
-    link = {**LINK, "rate_bits_per_s": INTERVAL, "latency_s": None, "probes": 7, "lost": 1, "resume": {"secret": 1}}
+    link = {**LINK, "rate_bits_per_s": INTERVAL, "latency_s": None, "probes": 7, "lost": 1}
     document = {
         "format": "chorale-watch/1",
         "name": "pair",

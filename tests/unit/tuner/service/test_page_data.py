@@ -131,7 +131,7 @@ def test_yaml_with_aliases_is_refused():
 def test_importances_are_of_the_complete_trials(service: Service, tmp_path: Path):
     store = written(tmp_path)
     for number in range(12):
-        candidate = Candidate("bfb", channels=1 + number % 2, chunks=1 + number // 4)
+        candidate = Candidate("bfb", channels=1 + number % 2, chunks=2 + number // 4)
         store.add(complete(candidate, 1.0 + number % 2 + number / 1000, number + 1, seconds=number))
     importances = service.client.get("/v1/campaigns/small/importances").json()["importances"]
     assert next(iter(importances)) == "channels"

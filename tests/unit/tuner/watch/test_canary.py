@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from chorale.job.table.layout import FORMAT
 from chorale.job.table.model import Table
 from chorale.runners.api.base import Measurement, RunRequest, SizeMeasurement
 from chorale.synth.errors import InvalidInput
 from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary, Publication, PublicationFiles, Publisher
+from chorale.tuner.watch.canary import CANDIDATE, PRESENT, Canary, Publication, Publisher
 from chorale.tuner.watch.replanning import Planner, PlanRequest
 
 _SIZE = 1 << 16
@@ -78,36 +77,34 @@ def test_waiting_for_another_comparison_is_part_of_the_limit() -> None:
     assert limits_s == [6.0]
 
 
-_FIRST = Publication("a" * 64, b"first", 1000.0, {"why": "link 0>1 is dead", "seconds": 1.5})
-_SECOND = Publication("b" * 64, b"second", 2000.0, {"why": "all links are healthy", "seconds": 0.5})
+def _publications() -> tuple[Publication, Publication]:
+    """Return publications of a whole and of a cut network."""
+    planner = Planner(PlanRequest(("allreduce",), (1 << 20,), ("bfb",), NetworkModel.of(0, 0, 0, "1/10")))
+    plans = [planner.plan(spec) for spec in ("complete:4", "without(complete:4;link=0>1)")]
+    first, second = (
+        Publication(replace(plan, seconds=0.0), 1000.0, {"why": "a test", "spec": plan.spec, "costs": plan.costs})
+        for plan in plans
+    )
+    return first, second
 
 
 def test_a_publisher_goes_on_where_one_was_killed(tmp_path: Path) -> None:
     """Killed before the file was replaced, and after it: the file decides what is published."""
-
-    def publisher() -> Publisher:
-        return Publisher(tmp_path / "table", PublicationFiles(tmp_path / "record"))
-
     (tmp_path / "record").mkdir()
-    first, second = (replace(each, data=_table_data(each.digest)) for each in (_FIRST, _SECOND))
-    publisher().publish(first)
+    first, second = _publications()
+    Publisher(tmp_path / "table", tmp_path / "record").publish(first, None)
     for is_replaced in (False, True):
-        dying = publisher()
+        dying = Publisher(tmp_path / "table", tmp_path / "record")
         dying.resume()
         assert dying.present == first
         dying._write(second)
         if is_replaced:
-            (tmp_path / "table").write_bytes(second.data)
-        again = publisher()
+            (tmp_path / "table").write_bytes(second.plan.data)
+        again = Publisher(tmp_path / "table", tmp_path / "record")
         again.resume()
         assert (again.present, again.former) == ((second, first) if is_replaced else (first, None))
 
 
-def _table_data(digest: str) -> bytes:
-    """Return the first lines of a table's file."""
-    return f"{FORMAT}\nx y z {digest}\n".encode()
-
-
 def test_without_its_folder_nothing_is_published(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
-        Publisher(tmp_path / "none" / "table", PublicationFiles(tmp_path)).publish(_FIRST)
+        Publisher(tmp_path / "none" / "table", tmp_path).publish(_publications()[0], None)

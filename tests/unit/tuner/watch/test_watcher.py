@@ -20,7 +20,6 @@ from chorale.tuner.watch.canary import (
     Canary,
     Event,
     Key,
-    PublicationFiles,
     Publisher,
     Renewal,
     Snapshot,
@@ -103,7 +102,7 @@ def _watch(
     reroute = None if routes is None else routes.append
     folder = path.parent / "watch"
     folder.mkdir(exist_ok=True)
-    publisher, clock = Publisher(path, PublicationFiles(folder)), lambda: fabric.now_s
+    publisher, clock = Publisher(path, folder), lambda: fabric.now_s
     renewal = Renewal(_NET, ("allreduce",), planner, canary, publisher, jobs, clock)
     records = WatchRecords(folder, "cube")
     return Watch(fabric, renewal, records, reroute, clock=clock, pool=_Inline())
@@ -273,7 +272,7 @@ def test_a_watch_that_starts_again_goes_on_and_publishes_nothing_twice(tmp_path:
     again = _watch(fabric, tmp_path / "table")
     later = _run(again, fabric, 60.0)
     assert _next(later, "resume")["table"] == second["table"]
-    assert [event for event in later if event["event"] in ("publish", "state")] == []
+    assert [event for event in later if event["event"] == "publish"] == []
     assert (tmp_path / "table").read_bytes() == written
     fabric.dead.clear()
     assert _next(_run(_watch(fabric, tmp_path / "table"), fabric), "publish")["spec"] == "complete:4"
