@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.synth.errors import ChoraleError
+from chorale.synth import ChoraleError, Topology
 from chorale.synth.processors import core_count
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.gpu_matrices import read_gpu_matrix
 from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.machine_files import MachineOptions, read_network
 from chorale.tuner.files.topology_specs import load_topology
 

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from chorale.runners.api.units import format_size
+from chorale.synth import (
+    ChoraleError,
+    LoweringOptions,
+    NetworkModel,
+    Options,
+    ScheduleRequest,
+    SerialExecutor,
+    Topology,
+    VerifiedSchedule,
+)
 from chorale.synth.build.build import build_program
-from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import ChoraleError
-from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.lowering.lower import with_default_channels
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.method import Options
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import simulate_program, usual_buffer_bytes
 from chorale.tuner.reports.programs import program_facts
 

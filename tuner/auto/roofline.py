@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from chorale.runners.api.base import Measurement, RunRequest
-from chorale.runners.api.registry import runner_config
+from chorale.runners import Measurement, RunRequest, runner_config
 from chorale.runners.api.units import format_size
 from chorale.runners.measurement.driver import LinkLimit, link_limit, measure_on
 from chorale.runners.simulated.library_graph import LibraryName, has_gpus
@@ -23,16 +22,11 @@ from chorale.runners.simulated.library_model import (
     library_schedule,
     unit_bytes_per_s,
 )
+from chorale.synth import ChoraleError, Options, ScheduleRequest, SerialExecutor, Topology, VerifiedSchedule
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.build.build import build_program
-from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import ChoraleError
-from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.methods.method import Options
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.auto.fabric_discovery import WRITTEN, DiscoveredFabric
 from chorale.tuner.auto.programs import (
     MAX_RANKS,

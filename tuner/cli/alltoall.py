@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from chorale.synth import CheckFailed, InvalidInput, Topology, VerifiedSchedule
 from chorale.synth.bounds.certificate import check_alltoall_certificate
-from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
 from chorale.synth.methods.alltoall.rate import AllToAllRate, RateMethod
@@ -21,8 +21,6 @@ from chorale.synth.methods.traffic.placement import advise, bound_of, eplb
 from chorale.synth.methods.traffic.plan import TrafficPlan, traffic_schedule
 from chorale.synth.methods.traffic.planner import BASELINES, LIBRARY, baseline_times, plan_traffic, replan
 from chorale.synth.methods.traffic.tokens import TokenBatch, route_tokens
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.options import ScheduleOutput, Spec
 from chorale.tuner.cli.output import people, status_line, warn

@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_sizes
-from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth import ChoraleError, InvalidInput, VerifiedSchedule
 from chorale.tuner.auto.fabric_discovery import EMULATED, discover
 from chorale.tuner.auto.roofline import MeasuredContest, contest, roofline, roofline_table, synthesized_allreduce
 from chorale.tuner.cli.options import SPECS, GpuModelName, LinkGbps, file_to_write, offer, sized_options

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from chorale.runners.api.registry import is_simulated, runner_text
 from chorale.runners.api.units import format_size, format_us, parse_size
-from chorale.synth.collective import parse_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, parse_collective
 from chorale.synth.extras import require
 from chorale.tuner.cli.options import CollectiveName
 from chorale.tuner.cli.output import people

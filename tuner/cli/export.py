@@ -17,17 +17,13 @@ from chorale.runners.api.units import format_size, parse_sizes
 from chorale.runners.msccl.commands import RUNTIMES, JobOptions, served_size
 from chorale.runners.msccl.job_files import job_files
 from chorale.runners.process_launch.launchers import Launcher, gpus_per_machine
+from chorale.synth import InvalidInput, LoweringOptions, Program, Topology, VerifiedSchedule, target_named
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
 from chorale.synth.collective import CollectiveName
-from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import with_default_channels
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.program import Program, as_protocol
-from chorale.synth.targets.registry import target_named
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.programs.program import as_protocol
 from chorale.tuner.cli.options import ElementTypeName, Protocol, RunnableFile, SpecOfProgram, named, target_name
 from chorale.tuner.cli.output import notice, people
 from chorale.tuner.cli.slurm import Site, SlurmTime

@@ -8,7 +8,7 @@ from typing import Annotated, cast, get_args
 import typer
 
 from chorale.runners.api.units import parse_size
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, parse_topology
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
 from chorale.synth.finder.candidate import Workload
@@ -17,7 +17,6 @@ from chorale.synth.finder.find import MAX_NODES, FinderQuery, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.identity import parse_rational
 from chorale.synth.names import name_among
-from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli.options import ExecutorName, PlotFile, Workers, file_to_write
 from chorale.tuner.cli.output import notice, stage_bars
 from chorale.tuner.config.building import open_executor

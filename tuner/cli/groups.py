@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.synth.collective import parse_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, Topology, parse_collective
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.groups.certificate import proven_time
 from chorale.synth.methods.groups.group import Group
@@ -18,7 +17,6 @@ from chorale.synth.methods.groups.packing import (
     shared_schedules,
     time_together,
 )
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import Spec
 from chorale.tuner.cli.output import progress_bar
 from chorale.tuner.files.read_write import require_new_folder

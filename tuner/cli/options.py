@@ -9,16 +9,12 @@ import typer
 
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.units import parse_size
-from chorale.synth.collective import STANDARD, parse_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, NetworkModel, Options, Topology, parse_collective, target_named
+from chorale.synth.collective import STANDARD
 from chorale.synth.methods.catalog import METHODS
-from chorale.synth.methods.method import Options
 from chorale.synth.names import name_among
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.spec import FAMILIES
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import notice
 from chorale.tuner.config.building import EXECUTORS
 from chorale.tuner.files.home import Home

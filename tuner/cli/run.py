@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from chorale.runners import RUNNERS, RunnerConfig, parse_sizes, runner_config
 from chorale.runners.api import base
-from chorale.runners.api.config import RunnerConfig
-from chorale.runners.api.registry import RUNNERS, runner_config, runner_named
-from chorale.runners.api.units import format_size, format_us, parse_sizes
+from chorale.runners.api.registry import runner_named
+from chorale.runners.api.units import format_size, format_us
 from chorale.runners.local.config import LocalConfig
 from chorale.runners.measurement.driver import AdaptiveMeasurement, LinkLimit, link_limit, measure_once, measure_until
 from chorale.runners.measurement.machine import exclusive, machine_lock
@@ -30,11 +30,9 @@ from chorale.runners.measurement.precision import (
 )
 from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.runners.workers.campaign_worker import ALONE_PATIENCE_S
-from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth import InvalidInput, Program, Topology, Unavailable
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
 from chorale.synth.programs.switch_processes import collective_of_ranks, rank_count
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.options import (
     SPECS,
     CollectiveFile,

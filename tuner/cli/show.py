@@ -13,17 +13,13 @@ from rich.table import Table
 
 from chorale.runners.api.units import format_size, parse_size, parse_sizes
 from chorale.runners.simulated.library_model import baseline_label, library_algorithms, library_choice
+from chorale.synth import Collective, InvalidInput, Topology, VerifiedSchedule, traffic_of
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule, in_network_bound
-from chorale.synth.collective import Collective
-from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import FIDELITIES, Fidelity, as_fidelity
 from chorale.synth.targets.registry import resources_of
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli import options as opt
 from chorale.tuner.costs.pricing import (

@@ -10,8 +10,7 @@ import typer
 
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.process_launch.slurm import TASK_RESOURCE
-from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.topology.topology import Topology
+from chorale.synth import CheckFailed, InvalidInput, Topology
 from chorale.tuner.cli.output import notice
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file

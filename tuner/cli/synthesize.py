@@ -7,13 +7,12 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.collective import ALLREDUCE, parse_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, Options, ScheduleRequest, parse_collective
+from chorale.synth.collective import ALLREDUCE
 from chorale.synth.identity import parse_rational
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
-from chorale.synth.methods.method import DEFAULT_GAP, Objective, Options
+from chorale.synth.methods.method import DEFAULT_GAP, Objective
 from chorale.synth.names import name_among
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.schedule.codec import MAX_JSON_ROWS

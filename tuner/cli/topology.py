@@ -11,12 +11,11 @@ import typer
 from rich.table import Table
 
 from chorale.job.files import read_file
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, Topology
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.formats.nccl_graph import graph_file, read_graphs
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.application import CommandLine
 from chorale.tuner.cli.options import PlotFile, Spec, file_to_write
 from chorale.tuner.cli.output import notice

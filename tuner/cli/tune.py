@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from chorale.job.files import is_file
-from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.topology import Topology
+from chorale.synth import InvalidInput, Topology
 from chorale.tuner.cli import slurm as slurm_jobs
 from chorale.tuner.cli.application import AsJson
 from chorale.tuner.cli.options import Address, campaigns

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from chorale.runners.ray.watch import ClusterLost, handle_loss
-from chorale.synth.errors import CheckFailed
+from chorale.synth import CheckFailed, Topology
 from chorale.synth.names import unknown_name
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, notice, people, print_error, results
 from chorale.tuner.cli.process import stop_before_the_job_ends, take_stop_signals
 from chorale.tuner.config.campaign import Campaign, make_workers

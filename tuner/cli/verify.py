@@ -12,12 +12,11 @@ from rich.table import Table
 from chorale.job.files import read_file
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
+from chorale.synth import InvalidInput, LoweringOptions, Program, VerifiedSchedule, target_named
 from chorale.synth.build.build import build_program, build_switch_plan, unexecuted_text
 from chorale.synth.build.schedules import LoweredProgram, verify_schedule
 from chorale.synth.custom_collective import CustomCollective
-from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import with_default_channels
-from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switches import PROCESS_TARGET
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.additions import additions_document
@@ -26,13 +25,13 @@ from chorale.synth.programs.explanation import Explanation, explanations
 from chorale.synth.programs.plans.explanation import plan_explanations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, ProgramViolation, as_protocol
+from chorale.synth.programs.program import ProgramViolation, as_protocol
 from chorale.synth.targets.judge import judge
 from chorale.synth.targets.lift import read_program, read_unchecked, with_max_bytes
 from chorale.synth.targets.mscclpp_reading import is_plan_text
-from chorale.synth.targets.registry import TARGETS, is_in_place_by_default, target_named
+from chorale.synth.targets.registry import TARGETS, is_in_place_by_default
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
-from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
+from chorale.synth.verify.verified import ScheduleViolation
 from chorale.synth.verify.verify import inspect
 from chorale.tuner.cli import options as opt
 from chorale.tuner.cli.output import stage_display

@@ -21,29 +21,38 @@ from chorale.runners.simulated.calibration import Calibration
 from chorale.runners.simulated.plan_flows import PlanMessages, flows_of, priced
 from chorale.runners.simulated.program_flows import ProgramTrace
 from chorale.runners.simulated.runner import buffer_splits
+from chorale.synth import (
+    CheckFailed,
+    InvalidInput,
+    LoweringOptions,
+    NetworkModel,
+    Options,
+    Program,
+    ScheduleRequest,
+    SerialExecutor,
+    Topology,
+    VerifiedSchedule,
+    parse_collective,
+    simulate,
+    traffic_of,
+)
 from chorale.synth.build.build import build_program
-from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import build_schedule, verified_schedule
-from chorale.synth.collective import CollectiveName, parse_collective
-from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.executor.base import Progress, SerialExecutor
-from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.collective import CollectiveName
+from chorale.synth.executor.base import Progress
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
 from chorale.synth.methods.closed_forms import ALGORITHMS, pattern_of
-from chorale.synth.methods.method import Options, SynthesisTask
+from chorale.synth.methods.method import SynthesisTask
 from chorale.synth.methods.rings.rings import ring_traffic
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.schedule.traffic import Traffic, traffic_of
-from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US, NetworkModel, simulate_flows
-from chorale.synth.simulation.simulate import Fidelity, simulate
+from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US, simulate_flows
+from chorale.synth.simulation.simulate import Fidelity
 from chorale.synth.targets.judge import network_of
 from chorale.synth.topology.relabelling import promoted
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import is_schedule_name, load_schedule_in_its_form
 from chorale.tuner.files.topology_specs import load_topology

@@ -9,13 +9,11 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from chorale.job.files import read_file
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, NetworkModel, Topology
 from chorale.synth.methods.alltoall.alltoall import alltoall_rate
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.names import unknown_name
 from chorale.synth.simulation.congestion import Congestion, congestion_of
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.topology.topology import Topology
 from chorale.synth.training import Iteration, Layer, best_iteration
 from chorale.tuner.costs.pricing import Pricing, traffic_of_method
 from chorale.tuner.files.topology_specs import load_topology

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from chorale.job.files import read_file
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, Topology
 from chorale.synth.identity import parse_rational
 from chorale.synth.topology.formats.files import fabric_text, from_bytes, machine_of
 from chorale.synth.topology.formats.ibnetdiscover import read_fabric
@@ -18,7 +18,6 @@ from chorale.synth.topology.formats.slurm import (
     slurm_gpu_topology,
     slurm_topology,
 )
-from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

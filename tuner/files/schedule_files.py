@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from chorale.job.files import read_file
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, VerifiedSchedule
 from chorale.synth.schedule import codec
 from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.files.topology_specs import load_topology

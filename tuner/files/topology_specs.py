@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 from chorale.job.files import read_file
+from chorale.synth import Topology, parse_topology
 from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
-from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.read_write import write_file
 
 

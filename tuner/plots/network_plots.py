@@ -20,12 +20,11 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, Topology, traffic_of
 from chorale.synth.finder.cabling import Cabling
 from chorale.synth.identity import rational_text
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.traffic import DataPath, data_paths, traffic_of
-from chorale.synth.topology.topology import Topology
+from chorale.synth.schedule.traffic import DataPath, data_paths
 from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.layout import Positions, node_positions

@@ -6,9 +6,8 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
-from chorale.synth.errors import Unavailable
+from chorale.synth import Topology, Unavailable
 from chorale.synth.extras import missing_extra
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.plots.layout import node_positions
 
 MAX_DRAWN_LINKS = 5_000

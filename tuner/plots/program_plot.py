@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
 from chorale.runners.simulated.program_flows import ProgramTrace
+from chorale.synth import NetworkModel, Topology
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.plots.charts import write_figure
 
 MAX_LANES = 150

@@ -9,16 +9,9 @@ import numpy as np
 from chorale.runners.api.base import ExecutionTrace
 from chorale.runners.measurement.critical_path import CriticalPath
 from chorale.runners.simulated.program_flows import ProgramTrace
-from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import Program
+from chorale.synth import InvalidInput, NetworkModel, Program
 from chorale.synth.schedule.traffic import Traffic
-from chorale.synth.simulation.flow_simulation import (
-    FlowTimes,
-    NetworkModel,
-    pipelined_flows,
-    simulate_flows,
-    stepped_flows,
-)
+from chorale.synth.simulation.flow_simulation import FlowTimes, pipelined_flows, simulate_flows, stepped_flows
 
 Event = dict[str, Any]
 _PREDICTED = 1_000_000  # processes of predicted ranks are numbered from here

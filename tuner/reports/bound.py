@@ -10,19 +10,17 @@ from typing import Any
 
 from rich.table import Table
 
+from chorale.synth import ChoraleError, Collective, InvalidInput, ScheduleRequest, SerialExecutor, Topology
 from chorale.synth.bounds import lower_bound as lower_bounds
 from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
 from chorale.synth.bounds.switch_limits import switch_bound
 from chorale.synth.bounds.tree_pairs import TreePairs, pairs_if_countable
-from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
-from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.synth.executor.base import Executor, Progress, SerialExecutor
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, CollectiveName
+from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.failures import Failure, single_failures
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.reports import tables
 
 _SHOWN_NODES = 12

@@ -15,13 +15,12 @@ from typing import Any
 from rich.table import Table
 
 from chorale.job.files import read_file
-from chorale.synth.errors import InvalidInput
+from chorale.synth import InvalidInput, parse_topology
 from chorale.synth.executor.base import Executor
 from chorale.synth.finder.cabling import Cable, Cabling, place_nodes
 from chorale.synth.finder.candidate import TopologyCandidate, Workload, greatest_rate
 from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
 from chorale.synth.finder.find import FinderQuery, FinderResult, Stage
-from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.reports.tables import ruled_table, with_fraction
 

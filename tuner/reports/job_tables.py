@@ -21,25 +21,32 @@ from chorale.runners.api.registry import is_simulated, runner_config
 from chorale.runners.api.units import format_us
 from chorale.runners.engine.library import DataType
 from chorale.runners.measurement.precision import median_interval
+from chorale.synth import (
+    CheckFailed,
+    ChoraleError,
+    Collective,
+    InvalidInput,
+    LoweringOptions,
+    Options,
+    SerialExecutor,
+    Topology,
+    VerifiedSchedule,
+    lift_code,
+    parse_collective,
+)
 from chorale.synth.bounds.lower_bound import bound_of_ranks, bound_of_schedule
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.build.build import build_program
 from chorale.synth.build.schedules import verify_schedule
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, parse_collective
-from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
-from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.methods.catalog import AUTO_METHOD, METHODS
-from chorale.synth.methods.method import Options, SynthesisTask
+from chorale.synth.methods.method import SynthesisTask
 from chorale.synth.names import unknown_name
 from chorale.synth.programs.library_call import LibrarySettings, is_library_text, parse_library_call
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.judge import reachability
-from chorale.synth.targets.lift import lift_code
 from chorale.synth.targets.xml_reading import MAX_TEXT_BYTES
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.costs.pricing import Pricing, program_time_per_byte
 from chorale.tuner.files.home import Home

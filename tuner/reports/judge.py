@@ -13,14 +13,11 @@ from chorale.job.files import read_file
 from chorale.runners.api.base import bus_factor
 from chorale.runners.api.units import format_size
 from chorale.runners.simulated.library_model import LibraryAlgorithm, baseline_label, library_algorithms, library_choice
+from chorale.synth import InvalidInput, NetworkModel, Topology, parse_collective
 from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.collective import parse_collective
-from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.boxes import NETWORK_KINDS
-from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.result_files import ResultRow, Results, parse_results
 from chorale.tuner.reports.bound import assumption_facts, assumption_rows, checked, network_facts
 from chorale.tuner.reports.tables import Columns, numbers_table, seconds_text

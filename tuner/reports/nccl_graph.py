@@ -10,12 +10,11 @@ from rich.table import Table
 from chorale.runners.api.programs import Connection, ConnectionPaths
 from chorale.runners.simulated.library_graph import LibraryFabric, library_fabric
 from chorale.runners.simulated.library_model import unit_bytes_per_s
+from chorale.synth import InvalidInput, Topology
 from chorale.synth.bounds.lower_bound import bound_of_ranks
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.formats.nccl_graph import PATTERNS, RING, NcclChannel, NcclGraph
-from chorale.synth.topology.topology import Topology
 
 MAX_SEARCHED = 8
 """Most GPUs of a box without a switch for which all rings are tried: 5,040 of them."""

@@ -12,18 +12,22 @@ from rich.table import Table
 
 from chorale.runners.api.units import format_size
 from chorale.runners.simulated.program_flows import ProgramTrace
-from chorale.synth.errors import InvalidInput
+from chorale.synth import (
+    InvalidInput,
+    LoweringOptions,
+    Program,
+    Topology,
+    VerifiedSchedule,
+    lower,
+    target_named,
+    traffic_of,
+)
 from chorale.synth.identity import rational_text
-from chorale.synth.lowering.lower import lower
-from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.traffic import data_paths, traffic_of
-from chorale.synth.targets.registry import resources_of, target_named
-from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.schedule.traffic import data_paths
+from chorale.synth.targets.registry import resources_of
 from chorale.tuner.costs import pricing
 from chorale.tuner.reports.synthesis import cost_document
 from chorale.tuner.reports.tables import fact_label, fact_text, facts_table

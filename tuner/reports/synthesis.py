@@ -12,26 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
+from chorale.synth import (
+    InvalidInput,
+    NetworkModel,
+    Topology,
+    VerifiedSchedule,
+    lower_bound,
+    parse_collective,
+    traffic_of,
+)
 from chorale.synth.bounds.certificate import KIND as PAIR_PRICES
 from chorale.synth.bounds.certificate import check_pair_certificate, check_price_certificate
-from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, lower_bound, stronger
+from chorale.synth.bounds.lower_bound import bound_of_schedule, in_network_bound, stronger
 from chorale.synth.bounds.optimum import Bound
-from chorale.synth.collective import ALLREDUCE, CollectiveName, parse_collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.collective import ALLREDUCE, CollectiveName
 from chorale.synth.identity import rational_text
 from chorale.synth.methods.forest.forest import ShardUnits, UnevenOptimum, shard_units, uneven_forest, uneven_optimum
 from chorale.synth.methods.method import DEFAULT_GAP, Objective
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
-from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US, NetworkModel
+from chorale.synth.simulation.flow_simulation import HOP_US, LINK_LATENCY_US
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.symmetry_search import is_vertex_transitive
-from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.bfb_certificate import least_time
-from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.schedule_files import save_schedule
 from chorale.tuner.files.traffic_files import load_sizes

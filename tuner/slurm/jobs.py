@@ -26,8 +26,7 @@ from chorale.runners.msccl.config import MscclConfig
 from chorale.runners.oneccl.config import OneCclConfig
 from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.process_launch.slurm import slurm_output
-from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.topology.topology import Topology
+from chorale.synth import InvalidInput, Topology, Unavailable
 from chorale.tuner.config.values import CampaignSection
 from chorale.tuner.files.read_write import render_script, write_file
 from chorale.tuner.files.yaml_text import load_yaml
