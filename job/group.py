@@ -6,18 +6,8 @@ from collections.abc import Callable, Sequence
 from chorale.job import current_report
 from chorale.job.table.layout import unpack
 from chorale.job.table.lookup import GroupEntries
-from chorale.job.table.model import JobEntry, Table
-from chorale.runners.engine.library import (
-    TOKEN_BYTES,
-    DataType,
-    Devices,
-    Engine,
-    Execution,
-    ReduceOp,
-    Work,
-    addresses_for,
-    listen,
-)
+from chorale.job.table.model import Table
+from chorale.runners.engine.library import TOKEN_BYTES, Devices, Engine, addresses_for, listen
 from chorale.synth.errors import InvalidInput
 
 Exchange = Callable[[list[str]], list[list[str]]]
@@ -25,10 +15,11 @@ Exchange = Callable[[list[str]], list[list[str]]]
 """
 
 
-class GroupEngine:
-    """Runs the programs of a table for `group` (ranks of the job); `rank` is the position of this process in it.
+class GroupEngine(Engine):
+    """An engine that runs the programs of a table for `group` (ranks of the job).
 
-    programs: numbers of the loaded programs in `engine`, by digest
+    entries:  those of the table for this group
+    programs: numbers of the loaded programs, by digest
 
     Not thread-safe. All ranks start the same runs in the same order, one after another.
     """
@@ -45,47 +36,22 @@ class GroupEngine:
     ) -> None:
         """Connect to the engines of all ranks of the group; all of them call this together.
 
+        rank: position of this process in `group`
+
         Raises InvalidInput, with the ranks, if tables differ, and EngineError if ranks cannot connect.
         """
         self.entries = GroupEntries.of(table, group)
         current_report().note_orders(table.programs.values())
-        self.engine = Engine(rank, len(group))
-        own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self.engine, devices)]
+        super().__init__(rank, len(group))
+        own = [table_digest, secrets.token_hex(TOKEN_BYTES), *listen(self, devices)]
         everyone = exchange(own)
         require_one_table(group, [digest for digest, *_ in everyone])
         named = {entry.program for entry in self.entries.entries if entry.program is not None}
         wanted = {digest for digest in named if not table.programs[digest].is_plan}
-        self.programs = {
-            digest: self.engine.load(unpack(table.programs[digest].words[rank])) for digest in sorted(wanted)
-        }
+        self.programs = {digest: self.load(unpack(table.programs[digest].words[rank])) for digest in sorted(wanted)}
         addresses = addresses_for(own[2:], [texts[2:] for texts in everyone])
-        self.engine.connect(addresses, bytes.fromhex(everyone[0][1]), limit_s)
-        self.engine.set("listening", 0)
-
-    def execute(
-        self,
-        entry: JobEntry,
-        buffers: tuple[int, int],
-        elements: int,
-        dtype: DataType,
-        operation: ReduceOp = ReduceOp.SUM,
-        limit_s: float = 1800.0,
-    ) -> Execution:
-        """Run the program of `entry`.
-
-        buffers:  addresses of input and output, which may be equal; for a broadcast both hold the whole vector
-        elements: of the whole vector: the output of an allgather, the input of a reduce-scatter
-
-        Raises EngineError if the run fails; the engine cannot be used again after that.
-        """
-        assert entry.program is not None
-        return self.engine.execute(
-            Work(self.programs[entry.program], *buffers, elements, dtype, operation, limit_s=limit_s)
-        )
-
-    def close(self) -> None:
-        """End the connections. Safe to call twice."""
-        self.engine.close()
+        self.connect(addresses, bytes.fromhex(everyone[0][1]), limit_s)
+        self.set("listening", 0)
 
 
 def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,106 +28,76 @@ from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavai
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
-MPI, CHORALE = "mpi", "chorale"
 _ELEMENT_BYTES = 4
 _MOST_BYTES = 2**30
 _COMPILE_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """Where ranks are started: see `mpi_launch_of`."""
+def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
+    """Return a row per size: medians in microseconds, and by how much the table was faster; and the table's report.
 
-    topology: Topology
-    where: str | None = None
-    fabric: str | None = None
-    hosts: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to measure: `turns` pairs of launches, one with the table and one without, `repeats` calls per size (bytes).
-
-    limit_s: time limit of one launch
-    """
-
-    table: Path
-    collective: str
-    sizes: Sequence[int]
-    repeats: int
-    turns: int
-    limit_s: float
-
-
-def compare(network: Network, plan: Plan) -> dict[str, Any]:
-    """Return a row per size: medians in microseconds, how often and by how much the table was faster, and its report.
+    topology: network of the table's ranks
+    sizes:    of the whole vector, in bytes
 
     Raises CheckFailed if a launch fails, a result is wrong or no program of the table ran, and Unavailable without MPI
     or the network.
     """
-    times: dict[str, dict[int, list[float]]] = {name: {size: [] for size in plan.sizes} for name in (MPI, CHORALE)}
+    times: dict[str, dict[int, list[float]]] = {name: {size: [] for size in sizes} for name in ("mpi", "chorale")}
     with tempfile.TemporaryDirectory(prefix="chorale-benchmark-") as folder:
-        program, report = _compiled(Path(folder)), Path(folder) / "report.json"
-        served = {"LD_PRELOAD": str(preload_library()), "CHORALE_TABLE": str(plan.table.resolve())}
-        served |= {"CHORALE_REPORT": str(report)}
-        for turn in range(plan.turns):
-            order = (MPI, CHORALE) if turn % 2 == 0 else (CHORALE, MPI)
-            for name in order:
-                found = _launched(network, plan, program, served if name == CHORALE else {})
-                for size, seconds in found.items():
+        program, report = Path(folder) / "collective_times", Path(folder) / "report.json"
+        command: list[str | Path] = [find_mpicc(), "-O2", NATIVE / "collective_times.c", "-o", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_S)  # noqa: S603
+        if done.returncode:
+            raise Unavailable("mpicc must compile a program", done.stderr.strip()[-500:], "install a C compiler")
+        served = (
+            f"LD_PRELOAD={preload_library()}",
+            f"CHORALE_TABLE={options.table.resolve()}",
+            f"CHORALE_REPORT={report}",
+        )
+        for turn in range(options.turns):
+            for name in ("mpi", "chorale") if turn % 2 == 0 else ("chorale", "mpi"):
+                variables = served if name == "chorale" else ()
+                words = (*variables, str(program), options.collective, str(options.repeats), *map(str, sizes))
+                for size, seconds in _launched(topology, sizes, words, options).items():
                     times[name][size] += seconds
         counts = json.loads(report.read_text())
     if not counts["programs"]:
         way_out = "name a table that covers the collective and its sizes"
         raise CheckFailed("programs of the table must run", f"none did: {counts['fallbacks']}", way_out)
-    rows = [_row(size, times[MPI][size], times[CHORALE][size]) for size in plan.sizes]
-    return {"collective": plan.collective, "ranks": network.topology.compute_count, "sizes": rows, "report": counts}
+    rows = []
+    for size in sizes:
+        mpi_us, chorale_us = (statistics.median(times[name][size]) * 1e6 for name in ("mpi", "chorale"))
+        rows.append({"size_bytes": size, "mpi_us": mpi_us, "chorale_us": chorale_us, "speedup": mpi_us / chorale_us})
+    return {"collective": options.collective, "ranks": topology.compute_count, "sizes": rows, "report": counts}
 
 
-def _row(size_bytes: int, mpi: Sequence[float], chorale: Sequence[float]) -> dict[str, float]:
-    medians = {"mpi_us": statistics.median(mpi) * 1e6, "chorale_us": statistics.median(chorale) * 1e6}
-    return {"size_bytes": size_bytes, **medians, "speedup": medians["mpi_us"] / medians["chorale_us"]}
-
-
-def _compiled(folder: Path) -> Path:
-    program = folder / "collective_times"
-    command: list[str | Path] = [find_mpicc(), "-O2", NATIVE / "collective_times.c", "-o", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_S)  # noqa: S603
-    if done.returncode:
-        raise Unavailable("mpicc must compile a program", done.stderr.strip()[-500:], "install a C compiler")
-    return program
-
-
-def _launched(network: Network, plan: Plan, program: Path, environment: Mapping[str, str]) -> dict[int, list[float]]:
-    """Return the seconds of each repeat by size, of one launch of the program."""
-    variables = [f"{name}={value}" for name, value in environment.items()]
-    arguments = (plan.collective, str(plan.repeats), *map(str, plan.sizes))
-    command = rank_command("/usr/bin/env", *variables, str(program), *arguments)
-    launch = mpi_launch_of(network.topology, network.where, network.fabric, network.hosts, command)
-    job, ended = MpiJob(launch), False
+def _launched(
+    topology: Topology, sizes: Sequence[int], words: Sequence[str], options: argparse.Namespace
+) -> dict[int, list[float]]:
+    """Return the seconds of each repeat by size, of one launch of the program with arguments and variables `words`."""
+    command = rank_command("/usr/bin/env", *words)
+    job, ended = MpiJob(mpi_launch_of(topology, options.where, options.fabric, options.hosts, command)), False
     try:
         with suppress(JobEnded):
-            job.receive(time.monotonic() + plan.limit_s)
+            job.receive(time.monotonic() + options.timeout)
         deaths, lines = job.deaths(), job.output_tail()
         ended = True
     except TimeoutError:
         way_out = "allow more time by --timeout, or name fewer sizes"
-        raise CheckFailed("the program must end in time", f"not after {plan.limit_s} s", way_out) from None
+        raise CheckFailed("the program must end in time", f"not after {options.timeout} s", way_out) from None
     finally:
         job.close(gracefully=ended)
-    times = {int(words[1]): [float(word) for word in words[2:]] for words in _lines(lines, "times")}
-    wrong = [words[1] for words in _lines(lines, "wrong")]
-    if wrong or deaths or set(times) != set(plan.sizes):
+    said = [line.split() for line in lines]
+    times = {int(each[1]): [float(word) for word in each[2:]] for each in said if each[:1] == ["times"]}
+    wrong = [each[1] for each in said if each[:1] == ["wrong"]]
+    if wrong or deaths or set(times) != set(sizes):
         found = f"wrong at {wrong} bytes" if wrong else "; ".join(lines[-3:]) or f"ranks that failed: {deaths}"
         raise CheckFailed("every rank must end well, with right results", found, "see what it says")
     return times
 
 
-def _lines(lines: Sequence[str], name: str) -> list[list[str]]:
-    return [line.split() for line in lines if line.startswith(f"{name} ")]
-
-
-def _plan(options: argparse.Namespace) -> tuple[Network, Plan]:
+def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]]:
+    """Return the network of the table, and the sizes in bytes, rounded up to what its ranks divide."""
     table, _ = read_table(options.table)
     spec = options.topology or table.topology.get("spec")
     if not isinstance(spec, str):
@@ -138,11 +107,10 @@ def _plan(options: argparse.Namespace) -> tuple[Network, Plan]:
         ranks = f"{topology.compute_count} and {table.ranks}"
         raise InvalidInput("topology and table must have as many ranks", ranks, "name another by --topology")
     unit = _ELEMENT_BYTES * table.ranks
-    sizes = tuple(dict.fromkeys(-(-size // unit) * unit for size in parse_sizes(options.sizes)))
+    sizes = list(dict.fromkeys(-(-size // unit) * unit for size in parse_sizes(options.sizes)))
     if max(sizes) > _MOST_BYTES:
         raise InvalidInput(f"sizes must be at most {_MOST_BYTES} bytes", max(sizes), "name smaller ones")
-    plan = Plan(options.table, options.collective, sizes, options.repeats, options.turns, options.timeout)
-    return Network(topology, options.where, options.fabric, options.hosts), plan
+    return topology, sizes
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -161,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     try:
-        document = compare(*_plan(options))
+        document = compare(*_network_and_sizes(options), options)
     except ChoraleError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

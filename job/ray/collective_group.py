@@ -16,7 +16,7 @@ from chorale.job.group import GroupEngine
 from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import Fallback
 from chorale.job.table.model import JobEntry
-from chorale.runners.engine.library import TORCH_VARIABLES, DataType, Devices, ReduceOp
+from chorale.runners.engine.library import TORCH_VARIABLES, DataType, Devices, ReduceOp, Work
 from chorale.synth.errors import InvalidInput, Unavailable
 
 OPERATIONS = {
@@ -26,6 +26,7 @@ OPERATIONS = {
     types.ReduceOp.MAX: ReduceOp.MAX,
 }
 _LIMIT_S = 60.0  # for all actors to join
+_RUN_LIMIT_S = 1800.0
 
 
 class ChoraleRayGroup(BaseGroup):
@@ -123,44 +124,39 @@ class ChoraleRayGroup(BaseGroup):
     def _run(
         self, collective: str, root: int | None, source: Any, target: Any, operation: Any = types.ReduceOp.SUM
     ) -> bool:
-        """Run the program for a call; return False, and count the reason, if the library has to serve it."""
+        """Run the program for a call; return False, and count the reason, if the library has to serve it.
+
+        Arrays that are not contiguous are copied.
+        """
         first, last = _array(source), _array(target)
-        size_bytes = max(first.nbytes, last.nbytes)
-        dtype = str(first.dtype)
-        answer = self._answer(collective, root, dtype, size_bytes)
+        dtype, size_bytes = str(first.dtype), max(first.nbytes, last.nbytes)
+        answer: JobEntry | Fallback = Fallback.DTYPE
+        if dtype.upper() in DataType.__members__:
+            answer = self._engine.entries.find(collective, root, dtype, size_bytes)
+        if isinstance(answer, JobEntry) and answer.program not in self._engine.programs:
+            answer = Fallback.PLAN
+        elif isinstance(answer, JobEntry) and size_bytes == 0:
+            answer = Fallback.SIZE
         if not isinstance(answer, JobEntry):
             if self._strict and answer is not Fallback.LIBRARY:
                 call = f"{collective} of {size_bytes} bytes of {dtype}: {answer}"
                 raise InvalidInput("CHORALE_STRICT=1 runs what the table covers", call, "add an entry, or unset it")
             current_report().count_fallback(answer.value, collective, size_bytes)
             return False
-        start = time.perf_counter()
-        self._execute(answer, first, last, OPERATIONS[operation])
-        assert answer.program is not None
-        current_report().count_program(answer.program, collective, size_bytes, time.perf_counter() - start)
-        return True
-
-    def _answer(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
-        if dtype.upper() not in DataType.__members__:
-            return Fallback.DTYPE
-        answer = self._engine.entries.find(collective, root, dtype, size_bytes)
-        if isinstance(answer, JobEntry) and answer.program not in self._engine.programs:
-            return Fallback.PLAN
-        return Fallback.SIZE if size_bytes == 0 else answer
-
-    def _execute(self, entry: JobEntry, source: Any, target: Any, operation: ReduceOp) -> None:
-        """Run the program of `entry`; arrays that are not contiguous are copied."""
-        given = np.ascontiguousarray(source)
-        taken = (
-            given
-            if target is source
-            else (target if target.flags.c_contiguous else np.empty(target.shape, target.dtype))
+        start, program = time.perf_counter(), str(answer.program)
+        given = np.ascontiguousarray(first)
+        taken = last if last.flags.c_contiguous else np.empty(last.shape, last.dtype)
+        if last is first:
+            taken = given
+        memory = given.ctypes.data, taken.ctypes.data, max(given.size, taken.size)
+        element = DataType[dtype.upper()]
+        self._engine.execute(
+            Work(self._engine.programs[program], *memory, element, OPERATIONS[operation], limit_s=_RUN_LIMIT_S)
         )
-        elements = max(given.size, taken.size)
-        addresses = given.ctypes.data, taken.ctypes.data
-        self._engine.execute(entry, addresses, elements, DataType[str(given.dtype).upper()], operation)
-        if taken is not target:
-            target[...] = taken
+        if taken is not last:
+            last[...] = taken
+        current_report().count_program(program, collective, size_bytes, time.perf_counter() - start)
+        return True
 
     def _gloo(self) -> Any:
         if self._inner is None:

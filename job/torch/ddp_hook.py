@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from chorale.job import current_report
 from chorale.job.settings import JobSettings
 from chorale.job.torch.creation import group_programs
-from chorale.job.torch.programs import in_place, size_of
+from chorale.job.torch.programs import in_place
 from chorale.job.torch.recording import report_at_end
 from chorale.runners.engine.library import ReduceOp
 
@@ -43,7 +43,7 @@ class ProgramHook:
         """Return the future of the bucket's gradients, averaged over the group."""
         tensor = bucket.buffer().div_(dist.get_world_size(self._group))
         make = lambda: in_place("allreduce", tensor, ReduceOp.SUM)  # noqa: E731
-        work = self._programs.serve("allreduce", None, tensor, size_of(tensor), ReduceOp.SUM, make, wait=False)
+        work = self._programs.serve("allreduce", None, tensor, None, ReduceOp.SUM, make, None)
         work = work or dist.all_reduce(tensor, group=self._group, async_op=True)
         return work.get_future().then(lambda future: future.value()[0])
 

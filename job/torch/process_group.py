@@ -27,7 +27,6 @@ from chorale.job.torch.programs import (
     reduce_to,
     same_sizes,
     scatter_list,
-    size_of,
 )
 from chorale.job.torch.transport import is_captured
 from chorale.job.torch.work import SeveralWorks
@@ -61,18 +60,15 @@ class ChoraleGroup(DelegatingGroup):
     def allreduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         tensors, options = _usual(tensors, opts, more, c10d.AllreduceOptions, "reduceOp")
         tensors, options, operation = _with_operation(tensors, options, in_place=True)
-        if len(tensors) == 1:
-            work = self._one("allreduce", None, tensors[0], operation, options)
-            if work is not None:
-                return work
+        if len(tensors) == 1 and (work := self._one("allreduce", None, tensors[0], operation, options)) is not None:
+            return work
         return self._inner.allreduce(tensors, options)
 
     def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
         tensors, options = _usual(tensors, opts, more, c10d.BroadcastOptions, "rootRank")
-        if len(tensors) == 1:
-            work = self._one("broadcast", options.rootRank, tensors[0], ReduceOp.SUM, options)
-            if work is not None:
-                return work
+        root = options.rootRank
+        if len(tensors) == 1 and (work := self._one("broadcast", root, tensors[0], ReduceOp.SUM, options)) is not None:
+            return work
         return self._inner.broadcast(tensors, options)
 
     def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
@@ -82,8 +78,7 @@ class ChoraleGroup(DelegatingGroup):
         if len(tensors) == 1:
             tensor = tensors[0]
             make = lambda: reduce_to(tensor, operation, root, root == self._at)  # noqa: E731
-            work = self._start("reduce", root, tensor, operation, options, make)
-            if work is not None:
+            if (work := self._programs.serve("reduce", root, tensor, None, operation, make, options)) is not None:
                 return work
         return self._inner.reduce(tensors, options)
 
@@ -95,7 +90,7 @@ class ChoraleGroup(DelegatingGroup):
                     return work
             elif (work := self._gather(lambda: gather_list(parts, source), source, opts)) is not None:
                 return work
-        return self._inner.allgather(outputs, inputs, *_given(opts), **more)
+        return self._inner.allgather(outputs, inputs, *([opts] if opts else []), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
         """Return the work of an allgather of tensors with different sizes, which all ranks know: by a program with
@@ -107,7 +102,7 @@ class ChoraleGroup(DelegatingGroup):
         if is_right and self._programs.has("allgather") and largest * self._ranks <= _MOST_PADDING * sum(sizes):
             make = lambda: padded("allgather", source, [source.numel()], parts, [list(parts)], largest)  # noqa: E731
             whole_bytes = largest * self._ranks * source.element_size()
-            work = self._start("allgather", None, source, ReduceOp.SUM, options, make, whole_bytes)
+            work = self._programs.serve("allgather", None, source, whole_bytes, ReduceOp.SUM, make, options)
             if work is not None:
                 return work
         else:
@@ -129,7 +124,7 @@ class ChoraleGroup(DelegatingGroup):
             self._refuse(Fallback.SHAPE, "allgather", output, output.nbytes)
         elif (work := self._gather(lambda: into("allgather", output, source), source, opts)) is not None:
             return work
-        return self._inner._allgather_base(output, source, *_given(opts))
+        return self._inner._allgather_base(output, source, *([opts] if opts else []))
 
     def _allgather_base(self, output: Any, source: Any, opts: Any = None) -> Any:
         return self.all_gather_single(output, source, opts)
@@ -144,7 +139,7 @@ class ChoraleGroup(DelegatingGroup):
                 make = lambda: scatter_list(output, parts, operation)  # noqa: E731
                 if (work := self._scatter(make, output, operation, opts)) is not None:
                     return work
-        return self._inner.reduce_scatter(outputs, inputs, *_given(opts), **more)
+        return self._inner.reduce_scatter(outputs, inputs, *([opts] if opts else []), **more)
 
     def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
         (source,), opts, operation = _with_operation([source], opts)
@@ -170,15 +165,15 @@ class ChoraleGroup(DelegatingGroup):
             work = self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
         else:
             make = lambda: into("alltoall", output, source)  # noqa: E731
-            work = self._start("alltoall", None, source, ReduceOp.SUM, opts, make)
+            work = self._programs.serve("alltoall", None, source, None, ReduceOp.SUM, make, opts)
         if work is not None:
             return work
-        return self._inner.alltoall_base(output, source, output_splits, input_splits, *_given(opts), **more)
+        return self._inner.alltoall_base(output, source, output_splits, input_splits, *([opts] if opts else []), **more)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """See torch.distributed.all_to_all: shards in lists, which gloo by itself does not take."""
         if inputs[0].device.type != "cpu" and not self._programs.has("alltoall"):
-            return self._inner.alltoall(outputs, inputs, *_given(opts))
+            return self._inner.alltoall(outputs, inputs, *([opts] if opts else []))
         source = torch.cat([part.detach().reshape(-1) for part in inputs])
         output = source.new_empty(sum(part.numel() for part in outputs))
         receives = [part.numel() for part in outputs]
@@ -212,7 +207,7 @@ class ChoraleGroup(DelegatingGroup):
             output.detach().copy_(whole)
 
         size_bytes = largest * self._ranks * source.element_size()
-        return self._start("alltoall", None, source, ReduceOp.SUM, options, make, size_bytes)
+        return self._programs.serve("alltoall", None, source, size_bytes, ReduceOp.SUM, make, options)
 
     def _all_sizes(self, mine: Sequence[int]) -> Any:
         """Return a row of sizes for each rank, as each gave them, by an exchange that the report counts."""
@@ -230,14 +225,15 @@ class ChoraleGroup(DelegatingGroup):
         options = opts or c10d.AllreduceCoalescedOptions()
         tensors, options, operation = _with_operation(tensors, options, in_place=True)
         works = [self._one("allreduce", None, tensor, operation) for tensor in tensors]
-        rest = [tensor for work, tensor in zip(works, tensors, strict=True) if work is None]
-        return _together(works, rest and self._inner.allreduce_coalesced(rest, options), tensors)
+        if rest := [tensor for work, tensor in zip(works, tensors, strict=True) if work is None]:
+            works.append(self._inner.allreduce_coalesced(rest, options))
+        works = [work for work in works if work is not None]
+        return works[0] if len(works) == 1 else SeveralWorks(works, tensors)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._each(self.all_gather_single, outputs, inputs, opts)
 
-    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        return self._each(self.all_gather_single, outputs, inputs, opts)
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """See torch.distributed.all_gather_coalesced: a list of a tensor for each input from each rank."""
@@ -248,8 +244,7 @@ class ChoraleGroup(DelegatingGroup):
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         return self._each(self.reduce_scatter_single, outputs, inputs, opts)
 
-    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        return self._each(self.reduce_scatter_single, outputs, inputs, opts)
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def shutdown(self) -> None:
         """Finish what was begun, and end threads and connections."""
@@ -275,33 +270,15 @@ class ChoraleGroup(DelegatingGroup):
         self, collective: str, root: int | None, tensor: Any, operation: ReduceOp | None, options: Any = None
     ) -> Any:
         make = lambda: in_place(collective, tensor, operation, root)  # noqa: E731
-        return self._start(collective, root, tensor, operation, options, make)
+        return self._programs.serve(collective, root, tensor, None, operation, make, options)
 
     def _gather(self, make: Callable[[], ProgramCall], source: Any, options: Any) -> Any:
         size_bytes = source.nbytes * self._ranks
-        return self._start("allgather", None, source, ReduceOp.SUM, options, make, size_bytes)
+        return self._programs.serve("allgather", None, source, size_bytes, ReduceOp.SUM, make, options)
 
     def _scatter(self, make: Callable[[], ProgramCall], output: Any, operation: ReduceOp | None, options: Any) -> Any:
         size_bytes = output.nbytes * self._ranks
-        return self._start("reduce_scatter", None, output, operation, options, make, size_bytes)
-
-    def _start(
-        self,
-        collective: str,
-        root: int | None,
-        tensor: Any,
-        operation: ReduceOp | None,
-        options: Any,
-        make: Callable[[], ProgramCall],
-        size_bytes: int | None = None,
-    ) -> Any:
-        """Return the work of a program, None if the inner group is to do it."""
-        size_bytes = size_of(tensor) if size_bytes is None else size_bytes
-        timeout = getattr(options, "timeout", None)
-        limit_s = timeout.total_seconds() if timeout else 0.0  # below 0 where none is set
-        wait = not getattr(options, "asyncOp", True)
-        most_s = limit_s if limit_s > 0 else None
-        return self._programs.serve(collective, root, tensor, size_bytes, operation, make, wait, most_s)
+        return self._programs.serve("reduce_scatter", None, output, size_bytes, operation, make, options)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> Any:
         """Count `reason` and return None: the inner group has to serve the call."""
@@ -316,10 +293,6 @@ class ChoraleGroup(DelegatingGroup):
 def _plain(lists: Any, tensors: Any) -> bool:
     """Return whether the arguments are a list of lists and a list, as torch's own functions give them."""
     return isinstance(tensors, list) and isinstance(lists, list) and len(lists) == 1 and isinstance(lists[0], list)
-
-
-def _given(options: Any) -> tuple[Any, ...]:
-    return () if options is None else (options,)
 
 
 def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple[Any, Any, ReduceOp | None]:
@@ -368,9 +341,3 @@ def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: 
         if name != "opts" and value is not None:
             setattr(made, names.get(name, name), value)
     return tensors, made
-
-
-def _together(works: Sequence[Any], inner: Any, results: Any) -> Any:
-    """Return the only work, or one work for all."""
-    all_works = [work for work in works if work is not None] + ([inner] if inner else [])
-    return all_works[0] if len(all_works) == 1 else SeveralWorks(all_works, results)

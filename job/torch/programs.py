@@ -16,7 +16,6 @@ from chorale.job.table.model import JobEntry
 from chorale.job.torch.reload import TableReload
 from chorale.job.torch.transport import (
     MOVED_DTYPES,
-    GroupStreams,
     LoadedTable,
     StreamOrder,
     Transport,
@@ -148,18 +147,9 @@ def padded(
     return ProgramCall(collective, None, given.view(-1), target.view(-1), ReduceOp.SUM, results, finish)
 
 
-def as_bytes(call: ProgramCall) -> ProgramCall:
-    """Return `call` on the bytes of its elements, for a collective that adds nothing."""
-    return replace(call, source=_bytes(call.source), target=_bytes(call.target))
-
-
 def same_sizes(tensors: Sequence[Any], like: Any) -> bool:
     """Return whether all have as many elements as `like`, of its type."""
     return all(tensor.numel() == like.numel() and tensor.dtype == like.dtype for tensor in tensors)
-
-
-def _bytes(tensor: Any) -> Any:
-    return tensor.view(-1).view(torch.uint8)
 
 
 def _copy_back(tensor: Any, whole: Any) -> Callable[[], None] | None:
@@ -188,50 +178,77 @@ class GroupPrograms:
     limit_s: float
     queue: WorkQueue
     reload: TableReload | None = None
-    streams: GroupStreams = field(default_factory=GroupStreams)
+    streams: dict[Any, Any] = field(default_factory=dict)
     _looked_up: dict[Key, JobEntry | Fallback] = field(default_factory=dict)
     _failure: Exception | None = None
-
-    def entry(
-        self, collective: str, root: int | None, tensor: Any, size_bytes: int, operation: ReduceOp | None
-    ) -> JobEntry | None:
-        """Return the entry whose program serves a call; None, after counting the reason, if the library has to serve
-        it.
-
-        All ranks call this for every collective, in the same order. Raises InvalidInput in strict mode if the table
-        does not cover the call.
-        """
-        if self.reload is not None:
-            self.reload.calls += 1
-            if self.reload.calls >= self.reload.hold and (loaded := self.reload.settle()) is not None:
-                self._switch(loaded)
-        key = collective, root, tensor.dtype, size_bytes, operation, tensor.device.type
-        answer = self._looked_up.get(key)
-        if answer is None:
-            answer = self._look_up(*key) if tensor.layout is torch.strided else Fallback.LAYOUT
-            if len(self._looked_up) < _MOST_KEPT and tensor.layout is torch.strided:
-                self._looked_up[key] = answer
-        if isinstance(answer, JobEntry):
-            return answer
-        self.fall_back(answer, collective, tensor.dtype, size_bytes)
-        return None
 
     def serve(
         self,
         collective: str,
         root: int | None,
         tensor: Any,
-        size_bytes: int,
+        size_bytes: int | None,
         operation: ReduceOp | None,
         make: Callable[[], ProgramCall],
-        wait: bool,
-        limit_s: float | None = None,
+        options: Any,
     ) -> ProgramWork | None:
-        """Run the program for the call that `make` builds; None if the library has to serve it. See `entry` and
-        `start`.
+        """Return the work of the program for a call; None, after counting the reason, if the library has to serve it.
+
+        All ranks call this for every collective, in the same order.
+
+        size_bytes: of the whole vector; None if that is `tensor`
+        make:       builds the call if a program serves it
+        options:    of torch, which may say a time limit and that the caller waits
+
+        Raises InvalidInput in strict mode if the table does not cover the call, and if the program cannot be part of a
+        CUDA graph that is being captured.
         """
-        entry = self.entry(collective, root, tensor, size_bytes, operation)
-        return None if entry is None else self.start(entry, make(), wait, limit_s)
+        if self.reload is not None:
+            self.reload.calls += 1
+            if self.reload.calls >= self.reload.hold and (loaded := self.reload.settle()) is not None:
+                self._switch(loaded)
+        size_bytes = size_of(tensor) if size_bytes is None else size_bytes
+        key = collective, root, tensor.dtype, size_bytes, operation, tensor.device.type
+        answer = self._looked_up.get(key)
+        if answer is None:
+            answer = self._look_up(*key) if tensor.layout is torch.strided else Fallback.LAYOUT
+            if len(self._looked_up) < _MOST_KEPT and tensor.layout is torch.strided:
+                self._looked_up[key] = answer
+        if not isinstance(answer, JobEntry):
+            self.fall_back(answer, collective, tensor.dtype, size_bytes)
+            return None
+        call = make()
+        if call.source.dtype in MOVED_DTYPES:  # a collective that adds nothing moves the bytes of its elements
+            source, target = (each.view(-1).view(torch.uint8) for each in (call.source, call.target))
+            call = replace(call, source=source, target=target)
+        transport = self.loaded.transport(answer, call.source.device.type, call.size_bytes)
+        assert not isinstance(transport, Fallback)
+        return self._start(transport, answer, call, options)
+
+    def _start(self, transport: Transport, entry: JobEntry, call: ProgramCall, options: Any) -> ProgramWork:
+        """Queue the run of a program; it is over on return if the caller waits and nothing else is queued."""
+        device, wait = call.source.device, not getattr(options, "asyncOp", True)
+        timeout = getattr(options, "timeout", None)
+        limit_s = timeout.total_seconds() if timeout else 0.0  # below 0 if none is set
+        limit_s = limit_s if limit_s > 0 else self.limit_s
+        if is_captured(device):
+            require_capturable(transport.is_connected, self.queue.is_idle, call.collective, call.size_bytes)
+        order = StreamOrder(device, wait)
+        work = ProgramWork(call.results, order)
+
+        def run() -> None:
+            with ExitStack() as stack:  # the future of the work remembers the stream on which it is finished
+                try:
+                    stack.enter_context(order.on_stream(self.streams, call.tensors))
+                    self._run(transport, entry, call, limit_s)
+                    order.end()
+                except Exception as error:  # goes to who waits for the work
+                    work.finish(error)
+                else:
+                    work.finish()
+
+        self.queue.do(run, wait or device.type != "cpu")
+        return work
 
     def has(self, collective: str) -> bool:
         """Return whether the table has a program for `collective` on this group: all ranks find the same."""
@@ -245,24 +262,6 @@ class GroupPrograms:
             way_out = "add an entry for it to the table, `library` if need be, or unset CHORALE_STRICT"
             raise InvalidInput("CHORALE_STRICT=1 runs what the tuning table covers, and nothing else", call, way_out)
         current_report().count_fallback(reason.value, collective, size_bytes)
-
-    def start(self, entry: JobEntry, call: ProgramCall, wait: bool, limit_s: float | None = None) -> ProgramWork:
-        """Queue the program of `entry`. With `wait` the caller waits for it immediately.
-
-        Raises InvalidInput if a CUDA graph is being captured and the program cannot be part of it.
-        """
-        if call.source.dtype in MOVED_DTYPES:
-            call = as_bytes(call)
-        device = call.source.device
-        transport = self.loaded.transport(entry, device.type, call.size_bytes)
-        assert not isinstance(transport, Fallback)
-        if is_captured(device):
-            require_capturable(transport.is_connected, self.queue.is_idle, call.collective, call.size_bytes)
-        order = StreamOrder(device, wait)
-        work = ProgramWork(call.results, order)
-        run = lambda: self._work_off(work, order, transport, entry, call, limit_s or self.limit_s)  # noqa: E731
-        self.queue.do(run, wait or device.type != "cpu")
-        return work
 
     def stop(self, reason: str) -> None:
         """Have runs fail that did not begin yet."""
@@ -301,25 +300,6 @@ class GroupPrograms:
         found = self.loaded.transport(answer, device, size_bytes)
         return found if isinstance(found, Fallback) else answer
 
-    def _work_off(
-        self,
-        work: ProgramWork,
-        order: StreamOrder,
-        transport: Transport,
-        entry: JobEntry,
-        call: ProgramCall,
-        limit_s: float,
-    ) -> None:
-        with ExitStack() as stack:  # the future of the work remembers the stream on which it is finished
-            try:
-                stack.enter_context(order.on_stream(self.streams, call.tensors))
-                self._run(transport, entry, call, limit_s)
-                order.end()
-            except Exception as error:  # goes to who waits for the work
-                work.finish(error)
-            else:
-                work.finish()
-
     def _run(self, transport: Transport, entry: JobEntry, call: ProgramCall, limit_s: float) -> None:
         if self._failure is not None:
             raise self._failure
@@ -329,7 +309,9 @@ class GroupPrograms:
         try:
             transport.run(entry, call.collective, call.source, call.target, call.operation, limit_s)
         except Exception as error:
-            self._failure = self._failure or _failure(error, entry, call)
+            name = f"{call.collective} of {call.size_bytes} bytes by program {entry.program[:12]}"
+            failure = dist.DistBackendError(f"chorale: {name}: {error}; this group can run no more programs")
+            self._failure = self._failure or failure
             raise self._failure from error
         if call.finish is not None:  # where the output cannot be written, that is an error of this call alone
             with torch.no_grad():
@@ -337,12 +319,6 @@ class GroupPrograms:
         current_report().count_program(
             entry.program, call.collective, call.size_bytes, perf_counter() - start, transport.by
         )
-
-
-def _failure(error: Exception, entry: JobEntry, call: ProgramCall) -> Exception:
-    name = f"{call.collective} of {call.size_bytes} bytes by program {(entry.program or '')[:12]}"
-    failure: Exception = dist.DistBackendError(f"chorale: {name}: {error}; this group can run no more programs")
-    return failure
 
 
 def _name(dtype: Any) -> str:

@@ -31,53 +31,10 @@ class RecordingGroup(ChoraleGroup):
         """Count calls in `recorder` from now on; `members`: ranks of the job in the group's order."""
         self.recorder, self.members, self.calls = recorder, members, CallClock()
 
-    def allreduce(self, tensors: Any, *arguments: Any, **more: Any) -> Any:
-        first = tensors[0] if isinstance(tensors, list | tuple) else tensors
-        return self._counted("allreduce", None, first, 1, super().allreduce, tensors, *arguments, **more)
-
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """See torch.distributed.all_reduce_coalesced: a call for each tensor, all of which end together."""
         counts = [self._count("allreduce", None, tensor, 1) for tensor in tensors]
         return _counting(super().allreduce_coalesced(tensors, opts), lambda: [count() for count in counts])
-
-    def broadcast(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        first = tensors[0] if isinstance(tensors, list | tuple) else tensors
-        return self._counted("broadcast", _root(opts, more), first, 1, super().broadcast, tensors, opts, **more)
-
-    def reduce(self, tensors: Any, opts: Any = None, **more: Any) -> Any:
-        first = tensors[0] if isinstance(tensors, list | tuple) else tensors
-        return self._counted("reduce", _root(opts, more), first, 1, super().reduce, tensors, opts, **more)
-
-    def all_gather_single(self, output: Any, source: Any, opts: Any = None) -> Any:
-        return self._counted("allgather", None, output, 1, super().all_gather_single, output, source, opts)
-
-    def allgather(self, outputs: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
-        call = super().allgather
-        return self._counted("allgather", None, inputs[0], self._ranks, call, outputs, inputs, *arguments, **more)
-
-    def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
-        return self._counted("reduce_scatter", None, source, 1, super().reduce_scatter_single, output, source, opts)
-
-    def reduce_scatter(self, outputs: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
-        call = super().reduce_scatter
-        return self._counted("reduce_scatter", None, outputs[0], self._ranks, call, outputs, inputs, *arguments, **more)
-
-    def all_to_all_single(self, output: Any, source: Any, *arguments: Any, **more: Any) -> Any:
-        return self._counted("alltoall", None, source, 1, super().all_to_all_single, output, source, *arguments, **more)
-
-    def _counted(
-        self,
-        collective: str,
-        root: int | None,
-        tensor: Any,
-        times: int,
-        call: Callable[..., Any],
-        *arguments: Any,
-        **more: Any,
-    ) -> Any:
-        """Return the work of a call, which counts when it is over, on `times` times the bytes of `tensor`."""
-        count = self._count(collective, root, tensor, times)
-        return _counting(call(*arguments, **more), count)
 
     def _count(self, collective: str, root: int | None, tensor: Any, times: int) -> Callable[[], None]:
         """Start timing a call. The returned function counts it; call it when the collective has ended."""
@@ -85,6 +42,37 @@ class RecordingGroup(ChoraleGroup):
         size_bytes = size_of(tensor) * times
         end = self.calls.start()
         return lambda: self.recorder.add(collective, dtype, self.members, root, size_bytes, end())
+
+
+def _recorded(name: str, collective: str, position: int, has_root: bool = False) -> None:
+    """Let the method `name` of RecordingGroup count each call when it is over.
+
+    position: of the argument that has the size of the whole vector: a tensor, or a list of one. If it is a list of
+              lists, the other argument is a list with the shard of one rank.
+    """
+    call = getattr(ChoraleGroup, name)
+
+    def recorded(self: RecordingGroup, *arguments: Any, **more: Any) -> Any:
+        whole, times = arguments[position], 1
+        if isinstance(whole, list | tuple):
+            is_shard = isinstance(whole[0], list | tuple)
+            whole, times = (arguments[1 - position][0], self._ranks) if is_shard else (whole[0], 1)
+        options = arguments[1] if len(arguments) > 1 else more.get("opts")
+        root = _root(options, more) if has_root else None
+        count = self._count(collective, root, whole, times)
+        return _counting(call(self, *arguments, **more), count)
+
+    setattr(RecordingGroup, name, recorded)
+
+
+_recorded("allreduce", "allreduce", 0)
+_recorded("broadcast", "broadcast", 0, has_root=True)
+_recorded("reduce", "reduce", 0, has_root=True)
+_recorded("allgather", "allgather", 0)
+_recorded("all_gather_single", "allgather", 0)
+_recorded("reduce_scatter", "reduce_scatter", 1)
+_recorded("reduce_scatter_single", "reduce_scatter", 1)
+_recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]

@@ -72,13 +72,9 @@ class EngineTransport(GroupEngine):
     ) -> None:
         """See Transport. EngineError if it does not end well."""
         assert entry.program is not None
-        elements = max(source.numel(), target.numel())
-        work = Work(
-            *(self.programs[entry.program], source.data_ptr(), target.data_ptr(), elements),
-            *(DTYPES[source.dtype], operation),
-            limit_s=limit_s,
-        )
-        self.engine.execute(work)
+        memory = source.data_ptr(), target.data_ptr(), max(source.numel(), target.numel())
+        program = self.programs[entry.program]
+        self.execute(Work(program, *memory, DTYPES[source.dtype], operation, limit_s=limit_s))
 
 
 class DeviceTransport:
@@ -194,14 +190,18 @@ class StreamOrder:
         return self._module is not None
 
     @contextmanager
-    def on_stream(self, streams: GroupStreams, tensors: Sequence[Any]) -> Iterator[None]:
+    def on_stream(self, streams: dict[Any, Any], tensors: Sequence[Any]) -> Iterator[None]:
         """Enqueue everything inside the `with` block on the run's stream; `tensors` stay in use until it has finished
         there.
+
+        streams: the group's own stream for each device, created when it is first needed
         """
         if self._module is None or (self._is_awaited and threading.get_ident() == self._caller):
             yield
             return
-        stream = streams.of(self._module, self.device)
+        if self.device not in streams:
+            streams[self.device] = self._module.Stream(self.device)
+        stream = streams[self.device]
         stream.wait_event(self._called)
         for tensor in tensors:
             tensor.record_stream(stream)
@@ -222,19 +222,6 @@ class StreamOrder:
     def is_over(self) -> bool:
         """Return whether a run on the group's stream is over; one on the caller's own is not looked at."""
         return self._done is None or bool(self._done.query())
-
-
-class GroupStreams:
-    """The streams of a group's own, one for each device, made when they are first wanted."""
-
-    def __init__(self) -> None:
-        self._streams: dict[Any, Any] = {}
-
-    def of(self, module: Any, device: Any) -> Any:
-        """Return the stream for `device`; `module` is torch's module for that type of device."""
-        if device not in self._streams:
-            self._streams[device] = module.Stream(device)
-        return self._streams[device]
 
 
 _COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {

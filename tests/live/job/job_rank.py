@@ -14,7 +14,7 @@ import numpy as np
 
 from chorale.job.group import GroupEngine
 from chorale.job.settings import read_table
-from chorale.runners.engine.library import DataType, Devices
+from chorale.runners.engine.library import Devices, Work
 
 RUNS = 6
 
@@ -41,7 +41,7 @@ def main() -> None:
     for entry in table.entries * RUNS:
         vector = contribution(rank, elements)
         address = int(vector.ctypes.data)
-        engine.execute(entry, (address, address), elements, DataType.FLOAT32)
+        engine.execute(Work(engine.programs[str(entry.program)], address, address, elements))
         results.setdefault(str(entry.program), []).append(hashlib.sha256(vector.tobytes()).hexdigest())
     exchange([json.dumps(results)])
     engine.close()

@@ -14,7 +14,7 @@ from typing import Any
 from chorale.job.group import GroupEngine
 from chorale.job.settings import read_table
 from chorale.job.table.lookup import Fallback
-from chorale.runners.engine.library import DataType
+from chorale.runners.engine.library import Work
 from chorale.synth.errors import ChoraleError
 
 ELEMENT_BYTES = 4
@@ -40,7 +40,7 @@ def allreduce(engine: GroupEngine, rank: int, ranks: int, size_bytes: int) -> di
     count = size_bytes // ELEMENT_BYTES
     data = (ctypes.c_float * count)(*((rank + 1) * (index % 97) for index in range(count)))
     address = ctypes.addressof(data)
-    engine.execute(entry, (address, address), count, DataType.FLOAT32, limit_s=30.0)
+    engine.execute(Work(engine.programs[str(entry.program)], address, address, count, limit_s=30.0))
     total = ranks * (ranks + 1) // 2
     right = all(value == total * (index % 97) for index, value in enumerate(data))
     return {"program": entry.program, "reason": None, "right": right}

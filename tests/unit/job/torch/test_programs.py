@@ -45,7 +45,7 @@ def test_a_call_that_does_not_wait(device: str, is_caller: bool, monkeypatch: py
         source=source, target=source, tensors=[], results=[], collective="allreduce", size_bytes=4, finish=None
     )
     call.operation = ReduceOp.SUM
-    group.start(ENTRY, call, wait=False)
+    group._start(transport, ENTRY, call, None)
     assert is_over.wait(10)
     queue.end()
     assert (threads == [threading.get_ident()]) == is_caller

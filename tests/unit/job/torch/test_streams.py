@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="THE STREAMS OF THE BACKEND FOR TORCH ARE NOT TESTED: torch is not installed")
 
 from chorale.job.torch import transport as streams
-from chorale.job.torch.transport import GroupStreams, StreamOrder, require_capturable
+from chorale.job.torch.transport import StreamOrder, require_capturable
 from chorale.synth.errors import InvalidInput
 
 
@@ -88,7 +88,7 @@ def in_another_thread(run: Callable[[], None]) -> None:
 def test_a_stream_of_the_groups_own_runs_behind_the_call_and_before_who_waits(
     accelerator: Accelerator, is_awaited: bool, in_thread: Callable[[Callable[[], None]], None]
 ):
-    turn, own, tensor, seen = StreamOrder(DEVICE, is_awaited), GroupStreams(), Tensor(), []
+    turn, own, tensor, seen = StreamOrder(DEVICE, is_awaited), {}, Tensor(), []
 
     def run() -> None:
         with turn.on_stream(own, [tensor]):
@@ -105,7 +105,7 @@ def test_a_stream_of_the_groups_own_runs_behind_the_call_and_before_who_waits(
 
 def test_a_caller_that_waits_enqueues_where_it_is(accelerator: Accelerator):
     turn, tensor = StreamOrder(DEVICE, True), Tensor()
-    with turn.on_stream(GroupStreams(), [tensor]):
+    with turn.on_stream({}, [tensor]):
         assert accelerator.current_stream(DEVICE).name == "stream 0"
         turn.end()
     turn.join()
@@ -114,7 +114,7 @@ def test_a_caller_that_waits_enqueues_where_it_is(accelerator: Accelerator):
 
 
 def test_a_group_has_one_stream_of_its_own(accelerator: Accelerator):
-    own = GroupStreams()
+    own: dict[Any, Any] = {}
 
     def run(turn: StreamOrder) -> None:
         with turn.on_stream(own, []):
@@ -128,7 +128,7 @@ def test_a_group_has_one_stream_of_its_own(accelerator: Accelerator):
 def test_nothing_is_ordered_in_the_processors_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(streams.torch, "get_device_module")
     turn = StreamOrder(Device("cpu"), False)
-    with turn.on_stream(GroupStreams(), [None]):
+    with turn.on_stream({}, [None]):
         turn.end()
     turn.join()
     assert not turn.has_streams
@@ -140,7 +140,7 @@ def test_what_goes_into_a_graph_stays_on_the_stream_that_is_captured(
 ):
     monkeypatch.setattr(streams.torch.cuda, "is_current_stream_capturing", lambda: True)
     turn = StreamOrder(DEVICE, False)
-    with turn.on_stream(GroupStreams(), []):
+    with turn.on_stream({}, []):
         turn.end()
     turn.join()
     assert not turn.has_streams
