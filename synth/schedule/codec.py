@@ -46,46 +46,30 @@ def to_parquet(schedule: AnySchedule) -> bytes:
     """Return `schedule` as a Parquet file in its form: one row per (base) transfer, metadata in one JSON document.
 
     In columns, `src` and `dst` are written too, for readers that know nothing of routes; in symmetric form, `part`
-    says of which part a row is. Neighbouring rows are close: differences take fewer bytes than dictionaries.
+    names the part of each row. Numbers in neighbouring rows are close: differences take fewer bytes than dictionaries.
     """
     if schedule.form == "columns":
-        columns, metadata = _columns(schedule.expand()), _metadata(schedule.expand())
+        expanded = schedule.expand()
+        metadata = _metadata(expanded)
+        columns = dict(zip(COLUMN_NAMES, expanded.transfers.columns, strict=True))
+        columns |= {"src": expanded.src.astype(np.uint32), "dst": expanded.dst.astype(np.uint32)}
     else:
         compact = cast("symmetric.SymmetricSchedule", schedule)
-        columns, metadata = _symmetric_columns(compact), _symmetric_metadata(compact)
-    table = arrow.table({name: _arrow_array(column) for name, column in columns.items()})
-    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+        metadata, bases = _symmetric_metadata(compact), [part.base for part in compact.parts]
+        joined = (
+            np.concatenate(each).astype(np.uint32) for each in zip(*(base.columns for base in bases), strict=True)
+        )
+        columns = dict(zip(COLUMN_NAMES, joined, strict=True))
+        columns["part"] = np.repeat(np.arange(len(bases), dtype=np.uint32), list(map(len, bases)))
+    arrays = {}
+    for name, column in columns.items():  # not by `arrow.array`, which would import pandas to look at the types
+        content = np.ascontiguousarray(column)
+        buffers = [None, arrow.py_buffer(content)]
+        arrays[name] = arrow.Array.from_buffers(arrow.from_numpy_dtype(content.dtype), len(content), buffers)
+    table = arrow.table(arrays).replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
     sink = arrow.BufferOutputStream()
     parquet.write_table(table, sink, compression="zstd", use_dictionary=False, column_encoding="DELTA_BINARY_PACKED")
     return bytes(sink.getvalue())
-
-
-def _arrow_array(column: np.ndarray) -> arrow.Array:
-    """Return whole numbers as Arrow has them; `arrow.array` would import pandas to see whether they are its own."""
-    content = np.ascontiguousarray(column)
-    return arrow.Array.from_buffers(
-        arrow.from_numpy_dtype(content.dtype), len(content), [None, arrow.py_buffer(content)]
-    )
-
-
-def _numbers(column: arrow.ChunkedArray) -> np.ndarray:
-    """Return a column of numbers, none of which is missing; a copy, as kernels must be able to write to it."""
-    chunks = [np.from_dlpack(chunk) for chunk in column.chunks]
-    return np.concatenate(chunks) if chunks else np.empty(0, dtype=column.type.to_pandas_dtype())
-
-
-def _columns(schedule: Schedule) -> dict[str, np.ndarray]:
-    ends = {"src": schedule.src.astype(np.uint32), "dst": schedule.dst.astype(np.uint32)}
-    return dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True)) | ends
-
-
-def _symmetric_columns(schedule: symmetric.SymmetricSchedule) -> dict[str, np.ndarray]:
-    parts = schedule.parts
-    columns = {
-        name: np.concatenate([part.base.columns[index].astype(np.uint32) for part in parts])
-        for index, name in enumerate(COLUMN_NAMES)
-    }
-    return columns | {"part": np.repeat(np.arange(len(parts), dtype=np.uint32), [len(part.base) for part in parts])}
 
 
 def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> AnySchedule:
@@ -94,38 +78,30 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
     With `require_id`, also if the content does not give the id that the file states; without it the caller
     must compare (see `stated_id`), as the verifier does to report more than the first difference.
     """
-    document, table = _read_table(content)
+    with _parquet_file(content) as file:
+        text = (file.metadata.metadata or {}).get(METADATA_KEY)
+        names = [name for name in (*COLUMN_NAMES, "part") if name in file.schema_arrow.names]
+        require_small_columns(file, content, names, "a .parquet schedule")
+        table: dict[str, np.ndarray] = {}
+        for name in names:  # in this thread: Arrow's own could give a Python buffer back while the interpreter ends
+            column = file.read(columns=[name], use_threads=False).column(0)
+            chunks = [np.from_dlpack(chunk) for chunk in column.chunks]
+            # A copy, because kernels must be able to write to it
+            table[name] = np.concatenate(chunks) if chunks else np.empty(0, dtype=column.type.to_pandas_dtype())
+    if text is None or any(name not in table for name in COLUMN_NAMES):
+        raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
+    document = _parse_document(text)
     columns = [table[name] for name in COLUMN_NAMES]
     if document.get("form", "columns") == "symmetric":
         return _checked(document, lambda: _build_symmetric(document, table["part"], columns, parse_spec), require_id)
     return _checked(document, lambda: _build(document, columns, parse_spec), require_id)
 
 
-def _read_table(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the metadata and the columns of a Parquet file, without more threads.
-
-    Threads of Arrow's pool would hold Python buffers, and give one back while the interpreter ends, which aborts it.
-    """
-    with _readable_parquet():
-        file = _parquet_file(content)
-        text = (file.metadata.metadata or {}).get(METADATA_KEY)
-        names = [name for name in (*COLUMN_NAMES, "part") if name in file.schema_arrow.names]
-        require_small_columns(file, content, names, "a .parquet schedule")
-        columns = {name: _numbers(file.read(columns=[name], use_threads=False).column(0)) for name in names}
-    if text is None or any(name not in columns for name in COLUMN_NAMES):
-        raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
-    return _parse_document(text), columns
-
-
-def _parquet_file(content: bytes) -> parquet.ParquetFile:
-    return parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
-
-
 @contextmanager
-def _readable_parquet() -> Iterator[None]:
-    """Raise InvalidInput for what Arrow raises; names and texts that are not UTF-8 are ValueErrors."""
+def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
+    """Open a Parquet file; raise InvalidInput for what Arrow raises. Names that are not UTF-8 are ValueErrors."""
     try:
-        yield
+        yield parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
     except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
         raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
 
@@ -159,8 +135,8 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
 def stated_id(content: bytes) -> str:
     """Return the content id that a schedule file states."""
     if content[:4] == b"PAR1":
-        with _readable_parquet():
-            metadata = _parquet_file(content).metadata.metadata or {}
+        with _parquet_file(content) as file:
+            metadata = file.metadata.metadata or {}
         return str(_parse_document(metadata.get(METADATA_KEY, b"")).get("id"))
     return str(_parse_document(content).get("id"))
 
@@ -187,6 +163,20 @@ def _metadata(schedule: Schedule) -> dict[str, Any]:
 
 
 def _symmetric_metadata(schedule: symmetric.SymmetricSchedule) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = []
+    for part in schedule.parts:
+        parts.append(
+            {
+                "name": "scatter" if part is schedule.scatter else "gather",
+                "steps": part.steps,
+                "chunks_per_shard": part.chunks_per_shard,
+                "certificate": dict(part.certificate),
+            }
+        )
+        if isinstance(part, symmetric.SymmetricTrees):
+            routes = None if part.routes.is_direct(len(part.topology.links)) else _route_lists(part.routes)
+            trees = {"generators": list(part.generators), "trees_per_root": part.trees_per_root, "routes": routes}
+            parts[-1] |= trees
     return {
         "format": FORMAT,
         "form": "symmetric",
@@ -195,24 +185,8 @@ def _symmetric_metadata(schedule: symmetric.SymmetricSchedule) -> dict[str, Any]
         "collective": schedule.collective.name.value,
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
-        "parts": [
-            {"name": "scatter" if part is schedule.scatter else "gather", **_part_metadata(part)}
-            for part in schedule.parts
-        ],
+        "parts": parts,
     }
-
-
-def _part_metadata(part: symmetric.SymmetricPart) -> dict[str, Any]:
-    facts = {
-        "steps": part.steps,
-        "chunks_per_shard": part.chunks_per_shard,
-        "certificate": dict(part.certificate),
-    }
-    if isinstance(part, symmetric.SymmetricTrees):
-        is_direct = part.routes.is_direct(len(part.topology.links))
-        routes = None if is_direct else _route_lists(part.routes)
-        facts |= {"generators": list(part.generators), "trees_per_root": part.trees_per_root, "routes": routes}
-    return facts
 
 
 def _topology_reference(topology: Topology) -> dict[str, Any]:
@@ -258,8 +232,7 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
     topology = _read_topology(document["topology"], parse_spec)
     shards = document.get("sizes", ()), document.get("members")
     collective = stored_collective(document["collective"], document["root"] or 0, *shards)
-    table = document["routes"]
-    routes = Routes.direct(len(topology.links)) if table is None else _read_routes(table)
+    routes = _read_routes(document["routes"], topology)
     steps, chunks = int(document["steps"]), int(document["chunks_per_shard"])
     if document["kind"] not in ("stepped", "pipelined") or steps < 0 or chunks < 1:
         raise ValueError("kind, steps or chunks_per_shard")
@@ -292,7 +265,7 @@ def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.n
     if steps < 0 or not 1 <= chunks < 2**31:
         raise ValueError("steps or chunks_per_shard")
     if "generators" in facts:
-        routes = Routes.direct(len(topology.links)) if facts["routes"] is None else _read_routes(facts["routes"])
+        routes = _read_routes(facts["routes"], topology)
         generators = tuple(int(index) for index in facts["generators"])
         if not set(generators) <= set(range(len(topology.automorphisms))) or len(set(generators)) < len(generators):
             raise ValueError("generators")
@@ -323,5 +296,8 @@ def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topol
     return topology
 
 
-def _read_routes(table: Mapping[str, Any]) -> Routes:
+def _read_routes(table: Mapping[str, Any] | None, topology: Topology) -> Routes:
+    """Return the routes of a file; a file without a table means that routes are links."""
+    if table is None:
+        return Routes.direct(len(topology.links))
     return Routes(np.array(table["offsets"], dtype=np.int64), np.array(table["link_ids"], dtype=np.int32))

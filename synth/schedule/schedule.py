@@ -226,7 +226,20 @@ class Schedule:
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", _schedule_id(self))
+        collective, routes = self.collective, self.routes
+        facts: dict[str, Any] = {
+            "format": "chorale-schedule/1",
+            "topology": self.topology.id,
+            "collective": collective.name.value,
+            "root": collective.root,
+            "kind": self.kind,
+            "steps": self.steps,
+            "chunks_per_shard": self.chunks_per_shard,
+        }
+        optional = {"sizes": collective.sizes, "members": collective.members, "barriers": self.barriers or None}
+        facts |= {name: value for name, value in optional.items() if value is not None}
+        columns = (routes.offsets, routes.link_ids, *self.transfers.columns)
+        object.__setattr__(self, "id", content_id(facts, columns))
 
     def __repr__(self) -> str:
         return schedule_repr(self)
@@ -290,26 +303,6 @@ def shard_count(topology: Topology, collective: Collective) -> int:
     if collective.members is not None:
         return len(collective.members)
     return ranks * ranks if collective.is_alltoall else ranks
-
-
-def _schedule_id(schedule: Schedule) -> str:
-    facts: dict[str, Any] = {
-        "format": "chorale-schedule/1",
-        "topology": schedule.topology.id,
-        "collective": schedule.collective.name.value,
-        "root": schedule.collective.root,
-        "kind": schedule.kind,
-        "steps": schedule.steps,
-        "chunks_per_shard": schedule.chunks_per_shard,
-    }
-    if schedule.collective.sizes is not None:
-        facts["sizes"] = schedule.collective.sizes
-    if schedule.collective.members is not None:
-        facts["members"] = schedule.collective.members
-    if schedule.barriers:
-        facts["barriers"] = schedule.barriers
-    columns: list[NDArray[Any]] = [schedule.routes.offsets, schedule.routes.link_ids, *schedule.transfers.columns]
-    return content_id(facts, columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -87,9 +87,12 @@ class SymmetricTrees:
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
         """Return the schedule with the rows of all roots, one translation after the other. O(rows * log links)."""
-        base, moves = self.base, self.translated_links()
-        routes, route = _direct_images(self, moves) if self._is_direct else _route_images(self, moves)
-        elements = np.arange(len(self.translations))
+        base, moves, elements = self.base, self.translated_links(), np.arange(len(self.translations))
+        if self.routes.is_direct(len(self.topology.links)):
+            routes = self.routes
+            route = moves.images(base.route.astype(np.int64)[None, :], elements[:, None]).astype(np.int64)
+        else:
+            routes, route = _route_images(self, moves)
         shard = self.translations.images(base.shard.astype(np.int64)[None, :], elements[:, None])
         bounds = ColumnBounds(self.steps, len(routes), self.topology.compute_count, self.chunks_per_shard)
         step, lo, hi, reduce = (np.tile(column, len(elements)) for column in (base.step, base.lo, base.hi, base.reduce))
@@ -98,16 +101,6 @@ class SymmetricTrees:
             self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, transfers, routes,
             method, parameters, self.certificate, self.trees_per_root,
         )  # fmt: skip
-
-    @property
-    def _is_direct(self) -> bool:
-        return self.routes.is_direct(len(self.topology.links))
-
-
-def _direct_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int32]]:
-    """Return (routes, int32[elements, base rows]: the route of each image of each row), where routes are links."""
-    elements = np.arange(len(trees.translations))[:, None]
-    return trees.routes, moves.images(trees.base.route.astype(np.int64)[None, :], elements)
 
 
 def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int64]]:
@@ -175,6 +168,23 @@ class SymmetricGather:
     def transfer_count(self) -> int:
         """Rows of the expanded schedule."""
         return len(self.base) * self.topology.compute_count
+
+    def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
+        """Return the schedule with what each rank receives. O(N^2 + rows) time, 4 N^2 bytes besides the rows."""
+        links, base, ranks = self.topology.links, self.base, self.topology.compute_count
+        elements = self.transversal.images(np.arange(ranks))
+        degree = int(np.searchsorted(links.dst, 1))
+        positions = _positions_at_target(links.parallel_index()[:degree], elements[:, links.src[:degree]])
+        link_images = np.arange(ranks)[:, None] * degree + positions
+        # Columns take their final small types before they are spread over the ranks.
+        shard = elements.astype(base.shard.dtype).take(base.shard, axis=1).ravel()
+        route = link_images.astype(base.route.dtype).take(base.route, axis=1).ravel()
+        step, lo, hi, reduce = (np.tile(column, ranks) for column in (base.step, base.lo, base.hi, base.reduce))
+        return Schedule(
+            self.topology, ALLGATHER, "stepped", self.steps, self.chunks_per_shard,
+            self.bounds.pack((step, route, shard, lo, hi, reduce)), Routes.direct(len(links)),
+            method, parameters, self.certificate,
+        )  # fmt: skip
 
     def loads(self) -> NDArray[np.int64]:
         """Return int64[steps, in-links of rank 0], in chunks; every link carries what one of these carries."""
@@ -279,14 +289,12 @@ class SymmetricSchedule:
             rule = f"a symmetric schedule is written out up to {max_rows} transfers"
             value = f"{self.method} on {self.topology.spec} with {self.transfer_count}"
             raise InvalidInput(rule, value, "use a smaller topology")
-        gather = None if self.gather is None else _expanded(self.gather, self)
-        if self.scatter is None:
-            if gather is None:
-                raise ValueError("a symmetric schedule needs a part")
-            return gather
-        backwards = _expanded(self.scatter, self)
-        scatter = reverse_allgather(backwards, self.topology, transpose_with_links(self.topology)[1])
-        return scatter if gather is None else concatenate(scatter, gather)
+        if not self.parts:
+            raise ValueError("a symmetric schedule needs a part")
+        expanded = [part.expand(self.method, self.parameters) for part in self.parts]
+        if self.scatter is not None:
+            expanded[0] = reverse_allgather(expanded[0], self.topology, transpose_with_links(self.topology)[1])
+        return concatenate(*expanded) if len(expanded) > 1 else expanded[0]
 
 
 def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
@@ -300,30 +308,6 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
         supported = "allgather, reduce_scatter or allreduce"
         raise InvalidInput(f"the symmetric form is for {supported}", collective.name.value, f"choose {supported}")
     return parts[collective.name]
-
-
-def _expanded(part: SymmetricPart, whole: SymmetricSchedule) -> Schedule:
-    if isinstance(part, SymmetricTrees):
-        return part.expand(whole.method, whole.parameters)
-    routes = Routes.direct(len(part.topology.links))
-    return Schedule(
-        part.topology, ALLGATHER, "stepped", part.steps, part.chunks_per_shard, _all_transfers(part), routes,
-        whole.method, whole.parameters, part.certificate,
-    )  # fmt: skip
-
-
-def _all_transfers(part: SymmetricGather) -> Transfers:
-    """Return what each rank receives, one after the other. O(N^2 + rows) time, 4 N^2 bytes besides the rows."""
-    links, base, ranks = part.topology.links, part.base, part.topology.compute_count
-    elements = part.transversal.images(np.arange(ranks))
-    degree = int(np.searchsorted(links.dst, 1))
-    positions = _positions_at_target(links.parallel_index()[:degree], elements[:, links.src[:degree]])
-    link_images = np.arange(ranks)[:, None] * degree + positions
-    # Columns take their final small types before they are spread over the ranks.
-    shard = elements.astype(base.shard.dtype).take(base.shard, axis=1).ravel()
-    route = link_images.astype(base.route.dtype).take(base.route, axis=1).ravel()
-    step, lo, hi, reduce = (np.tile(column, ranks) for column in (base.step, base.lo, base.hi, base.reduce))
-    return part.bounds.pack((step, route, shard, lo, hi, reduce))
 
 
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:

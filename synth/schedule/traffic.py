@@ -8,7 +8,7 @@ traffic. Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwid
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.schedule.schedule import AnySchedule, Kind, Routes, Schedule, Transfers
+from chorale.synth.schedule.schedule import AnySchedule, Kind, Routes, Schedule
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
@@ -101,53 +101,35 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
     Its rows are added up per step and route, O(rows log rows); in symmetric form without writing them out,
     O(steps * links).
     """
+    steps: list[TrafficStep] = []
     if isinstance(schedule, SymmetricSchedule) and schedule.kind == "stepped":
-        # What rank 0 receives over each in-link, on all images of that link.
-        links = schedule.topology.links
-        steps: list[TrafficStep] = []
-        if isinstance(schedule.scatter, SymmetricGather):
-            scale = schedule.chunks_per_shard // schedule.scatter.chunks_per_shard
-            _, original_link = transpose_with_links(schedule.topology)
-            backwards = reversed(list(_link_amounts(schedule.scatter)))
-            steps += [merged_step(original_link[link], amount * scale) for link, amount in backwards]
-        if isinstance(schedule.gather, SymmetricGather):
-            scale = schedule.chunks_per_shard // schedule.gather.chunks_per_shard
-            steps += [merged_step(link, amount * scale) for link, amount in _link_amounts(schedule.gather)]
+        original_link = transpose_with_links(schedule.topology)[1]
+        for part in schedule.parts:
+            assert isinstance(part, SymmetricGather)
+            scale = schedule.chunks_per_shard // part.chunks_per_shard
+            loads, base_link = part.loads() * scale, part.base_links()
+            for of_rank_0 in loads[::-1] if part is schedule.scatter else loads:
+                load = of_rank_0[base_link]  # each link carries what its image at rank 0 carries
+                used = np.flatnonzero(load)
+                steps.append(merged_step(original_link[used] if part is schedule.scatter else used, load[used]))
         denominator = schedule.chunks_per_shard * schedule.topology.compute_count
-        routes = Routes.direct(len(links))
+        routes = Routes.direct(len(schedule.topology.links))
         return Traffic(schedule.topology, schedule.collective, schedule.kind, tuple(steps), denominator, routes)
-    return _column_traffic(schedule.expand())
-
-
-def _column_traffic(schedule: Schedule) -> Traffic:
-    rows = schedule.transfers
-    key = rows.step.astype(np.int64) * len(schedule.routes) + rows.route
-    part = schedule.chunk_part
-    size = (rows.hi.astype(np.int64) - rows.lo) * part.numerator
-    return Traffic(
-        schedule.topology, schedule.collective, schedule.kind, tuple(_steps(schedule, key, size)),
-        part.denominator, schedule.routes, schedule.barriers,
-    )  # fmt: skip
-
-
-def _steps(schedule: Schedule, key: NDArray[np.int64], size: NDArray[np.int64]) -> Iterator[TrafficStep]:
+    expanded = schedule.expand()
+    rows, part_of_vector = expanded.transfers, expanded.chunk_part
+    key = rows.step.astype(np.int64) * len(expanded.routes) + rows.route
     order = np.argsort(key, kind="stable")
-    ordered, ordered_size = key[order], size[order]
+    ordered, size = key[order], (rows.hi.astype(np.int64) - rows.lo)[order] * part_of_vector.numerator
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
-    step, route = np.divmod(ordered[first], max(1, len(schedule.routes)))
-    sums = np.add.reduceat(ordered_size, first) if len(first) else np.zeros(0, dtype=np.int64)
-    bounds = np.searchsorted(step, np.arange(schedule.steps + 1))
+    step, route = np.divmod(ordered[first], max(1, len(expanded.routes)))
+    sums = np.add.reduceat(size, first) if len(first) else np.zeros(0, dtype=np.int64)
+    bounds = np.searchsorted(step, np.arange(expanded.steps + 1))
     for low, high in pairwise(bounds.tolist()):
-        yield TrafficStep(route[low:high].astype(np.int32), sums[low:high])
-
-
-def _link_amounts(part: SymmetricGather) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield for each step the links that carry anything, and how many chunks each carries."""
-    base_link = part.base_links()
-    for load in part.loads():
-        of_link = load[base_link]
-        used = np.flatnonzero(of_link)
-        yield used, of_link[used]
+        steps.append(TrafficStep(route[low:high].astype(np.int32), sums[low:high]))
+    return Traffic(
+        expanded.topology, expanded.collective, expanded.kind, tuple(steps),
+        part_of_vector.denominator, expanded.routes, expanded.barriers,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,49 +163,34 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
     product is the byte time over the least possible one, on any topology; N >= 2. A stream of trees counts as one
     step, in which all levels send at once.
     """
-    steps = (
-        traffic.steps if traffic.kind == "stepped" else tuple(_together(stream.steps) for stream in traffic.streams())
-    )
-    times_of: dict[int, tuple[Fraction, Fraction]] = {}
+    links, routes = traffic.topology.links, traffic.routes
+    steps = list(traffic.steps)
+    if traffic.kind == "pipelined":
+        steps = [
+            merged_step(
+                *(np.concatenate([getattr(step, name) for step in stream.steps]) for name in ("route", "amount"))
+            )
+            for stream in traffic.streams()
+        ]
+    times_of: dict[int, tuple[Fraction, Fraction]] = {}  # of the busiest port by what its rank sends, and link
     for step in steps:
         if id(step) not in times_of:
-            times_of[id(step)] = _times(traffic, step)
+            of_first_hops = np.zeros(len(links), dtype=np.int64)
+            np.add.at(of_first_hops, routes.link_ids[routes.offsets[step.route]], step.amount)
+            loads = of_first_hops, traffic.link_amounts(step)
+            times_of[id(step)] = links.longest_time(loads[0]), links.longest_time(loads[1])
     times = [times_of[id(step)] for step in steps]
-    alone, shared = (sum(column, Fraction(0)) for column in zip(*times, strict=True))
+    alone, shared = (sum(column, Fraction(0)) / traffic.denominator for column in zip(*times, strict=True))
     slowdowns = sum((slow / fast for fast, slow in times if fast), Fraction(0))
-    return Deficiencies(
-        len(traffic.steps), traffic.topology.compute_count, alone / _least_time(traffic), shared / alone, slowdowns
-    )
-
-
-_VECTORS: Mapping[CollectiveName, int] = {CollectiveName.ALLREDUCE: 2}
-
-
-def _least_time(traffic: Traffic) -> Fraction:
-    """Return a time per byte that no algorithm beats: what a rank must send or receive over all its links."""
-    topology, name = traffic.topology, traffic.collective.name
-    bandwidth, scale = topology.links.integer_bandwidths()
-    usable = topology.links.src != topology.links.dst
-    out = np.zeros(topology.node_count, dtype=np.int64)
-    np.add.at(out, topology.links.src[usable], bandwidth[usable])
-    ports = Fraction(int(out[: topology.compute_count].min()), scale)
-    if traffic.collective.is_rooted:
-        return 1 / ports
-    return _VECTORS.get(name, 1) * Fraction(topology.compute_count - 1, topology.compute_count) / ports
-
-
-def _together(steps: tuple[TrafficStep, ...]) -> TrafficStep:
-    return merged_step(np.concatenate([step.route for step in steps]), np.concatenate([step.amount for step in steps]))
-
-
-def _times(traffic: Traffic, step: TrafficStep) -> tuple[Fraction, Fraction]:
-    """Return (time of the busiest port by what its own rank sends, time of the busiest link) per byte of the vector."""
-    first_link = traffic.routes.link_ids[traffic.routes.offsets[step.route]]
-    first_hop_loads = np.zeros(len(traffic.topology.links), dtype=np.int64)
-    np.add.at(first_hop_loads, first_link, step.amount)
-    links = traffic.topology.links
-    times = links.longest_time(first_hop_loads), links.longest_time(traffic.link_amounts(step))
-    return times[0] / traffic.denominator, times[1] / traffic.denominator
+    # No algorithm beats what a rank must send or receive over all its links.
+    bandwidth, scale = links.integer_bandwidths()
+    usable, ranks = links.src != links.dst, traffic.topology.compute_count
+    out = np.zeros(traffic.topology.node_count, dtype=np.int64)
+    np.add.at(out, links.src[usable], bandwidth[usable])
+    least = Fraction(scale, int(out[:ranks].min()))
+    if not traffic.collective.is_rooted:
+        least *= Fraction(ranks - 1, ranks) * (2 if traffic.collective.name == CollectiveName.ALLREDUCE else 1)
+    return Deficiencies(len(traffic.steps), ranks, alone / least, shared / alone, slowdowns)
 
 
 Indices = NDArray[np.int64]
@@ -251,46 +218,36 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     are one tree, so there may be fewer than `trees_per_root`. In stepped schedules and in an alltoall all chunks
     make one path, two with sums. O(rows + chunks of a shard * rows of a shard).
     """
-    rows = schedule.transfers.select(np.flatnonzero(_is_of(schedule, rank)))
-    own = schedule.collective.is_alltoall or schedule.collective.members is not None
-    streams = schedule.kind == "pipelined" and not own
-    sizes = schedule.collective.sizes
-    whole = schedule.chunks_per_shard if sizes is None or own else sizes[rank]
-    route, counts = _one_for_each_path(schedule)[rows.route], Counter[tuple[bool, tuple[int, ...]]]()
-    edge = rows.step.astype(np.int64) * len(schedule.routes) + route
-    for first, last in _runs(rows) if streams else [(0, whole)]:
+    collective, links, routes = schedule.collective, schedule.topology.links, schedule.routes
+    if collective.is_alltoall:
+        owner = schedule.transfers.shard // schedule.topology.compute_count
+    elif collective.members is not None:
+        owner = np.array([ranks[0] for ranks in collective.members])[schedule.transfers.shard]
+    else:
+        owner = schedule.transfers.shard.astype(np.int64)
+        owner += rank if collective.is_rooted else 0  # shard 0 stands for the vector of a root
+    rows = schedule.transfers.select(owner == rank)
+    own = collective.is_alltoall or collective.members is not None
+    whole = schedule.chunks_per_shard if collective.sizes is None or own else collective.sizes[rank]
+    intervals = [(0, whole)]
+    if schedule.kind == "pipelined" and not own:  # chunks that all rows treat alike
+        intervals = list(pairwise(np.unique(np.concatenate([rows.lo, rows.hi])).tolist()))
+    first_of: dict[tuple[int, ...], int] = {}
+    same = np.zeros(
+        len(routes), dtype=np.int64
+    )  # the first route over the same nodes: parallel links are no other path
+    for route in range(len(routes)):
+        path = routes.path(route)
+        same[route] = first_of.setdefault((int(links.src[path[0]]), *links.dst[path].tolist()), route)
+    edge = rows.step.astype(np.int64) * len(routes) + same[rows.route]
+    counts = Counter[tuple[bool, tuple[int, ...]]]()
+    for first, last in intervals:
         covers = (rows.lo < last) & (rows.hi > first)
         for reduces in (True, False):
             if len(edges := np.unique(edge[covers & (rows.reduce == reduces)])):
                 counts[reduces, tuple(edges.tolist())] += last - first
     ordered = sorted(counts.items(), key=lambda path: (not path[0][0], -path[1], path[0][1]))
     return tuple(
-        DataPath(Fraction(chunks, whole), reduces, *np.divmod(np.array(edges), len(schedule.routes)))
+        DataPath(Fraction(chunks, whole), reduces, *np.divmod(np.array(edges), len(routes)))
         for (reduces, edges), chunks in ordered
     )
-
-
-def _is_of(schedule: Schedule, rank: int) -> NDArray[np.bool_]:
-    shard = schedule.transfers.shard
-    if schedule.collective.is_alltoall:
-        return np.asarray(shard // schedule.topology.compute_count == rank)
-    if (members := schedule.collective.members) is not None:
-        return np.asarray(np.array([ranks[0] for ranks in members])[shard] == rank)
-    return np.asarray(shard == (0 if schedule.collective.is_rooted else rank))
-
-
-def _runs(rows: Transfers) -> Iterator[tuple[int, int]]:
-    """Yield the intervals of chunks that all rows treat alike."""
-    borders = np.unique(np.concatenate([rows.lo, rows.hi])).tolist()
-    yield from pairwise(borders)
-
-
-def _one_for_each_path(schedule: Schedule) -> Indices:
-    """Return for each route the first one that crosses the same nodes: parallel links make no other path."""
-    links, routes = schedule.topology.links, schedule.routes
-    first: dict[tuple[int, ...], int] = {}
-    same = np.zeros(len(routes), dtype=np.int64)
-    for route in range(len(routes)):
-        path = routes.path(route)
-        same[route] = first.setdefault((int(links.src[path[0]]), *links.dst[path].tolist()), route)
-    return same

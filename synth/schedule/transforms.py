@@ -75,19 +75,16 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     columns = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
     certificate = joined_certificate(scatter.certificate, gather.certificate)
     kind: Kind = "stepped" if scatter.kind == gather.kind == "stepped" else "pipelined"
-    ends = {*_ends_of_streams(scatter, 0), *_ends_of_streams(gather, scatter.steps)}
+    ends = {scatter.steps}  # of streams; each step of a stepped part is a stream
+    for part, first_step in ((scatter, 0), (gather, scatter.steps)):
+        inner = range(1, part.steps) if part.kind == "stepped" else part.barriers
+        ends.update(first_step + step for step in inner)
     barriers = () if kind == "stepped" else tuple(sorted(ends - {0, steps}))
     trees = gather.trees_per_root if gather.trees_per_root == scatter.trees_per_root else None
     return Schedule(
         gather.topology, ALLREDUCE, kind, steps, chunks, bounds.pack(columns), routes,
         gather.method, gather.parameters, certificate, trees, barriers,
     )  # fmt: skip
-
-
-def _ends_of_streams(part: Schedule, first_step: int) -> list[int]:
-    """Return the steps, counted from `first_step`, before which a stream of `part` has ended; steps are streams too."""
-    inner = range(1, part.steps) if part.kind == "stepped" else part.barriers
-    return [first_step + step for step in (*inner, part.steps)]
 
 
 def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
@@ -122,7 +119,9 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers
     ids = link_ids(new_node[links.src], new_node[links.dst], links.bandwidth_class, links.latency_class)
-    routes, route = _new_routes(old, ids)
+    is_direct = old.routes.is_direct(len(links))  # then a route stays the link of its number
+    routes = old.routes if is_direct else Routes(old.routes.offsets, ids[old.routes.link_ids])
+    route = ids[rows.route] if is_direct else rows.route
     columns = (rows.step, route, _new_shards(old, new_node, rows.shard), rows.lo, rows.hi, rows.reduce)
     root, sizes = old.collective.root, old.collective.sizes
     if sizes is not None:
@@ -136,14 +135,6 @@ def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topol
         routes=routes,
         certificate={},
     )
-
-
-def _new_routes(schedule: Schedule, ids: NDArray[np.int32]) -> tuple[Routes, NDArray[np.integer]]:
-    """Return the table of routes, and the route of every row; links that are routes themselves stay so."""
-    routes, route = schedule.routes, schedule.transfers.route
-    if routes.is_direct(len(schedule.topology.links)):
-        return routes, ids[route]
-    return Routes(routes.offsets, ids[routes.link_ids]), route
 
 
 def _new_shards(schedule: Schedule, new_node: NDArray[np.integer], shard: NDArray[np.integer]) -> NDArray[np.integer]:

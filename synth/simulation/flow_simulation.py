@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,83 +130,73 @@ MAX_EVENTS = 2**25
 
 
 def stepped_flows(traffic: Traffic) -> MessageGraph:
-    """Return the flows of a stepped pattern: a rank starts its sends of step t + 1 once all that it receives in
-    step t is there and all that it sends in step t has left.
+    """Return the flows of a stepped pattern.
 
-    Ranks wait for nobody else, so they may be in different steps. Traffic does not say which part of the vector a
-    message carries, so a rank waits for a complete step, like implementations that post one step at a time. Takes one
-    gate per rank and step, and O(messages). Raises InvalidInput for more than `MAX_EVENTS`.
+    A rank starts its sends of step t + 1 when all that it receives in step t has arrived and all that it sends in step
+    t has left. Ranks wait for nobody else, so they may be in different steps. Traffic does not say which part of the
+    vector a message carries, so a rank waits for a complete step, like implementations that post one step at a time.
+    Takes one gate per rank and step, and O(messages). Raises InvalidInput for more than `MAX_EVENTS`.
     """
-    _require_size(traffic, 1)
-    ranks, count = traffic.topology.compute_count, _message_counts(traffic)
-    step = np.repeat(np.arange(len(count)), count)
-    sender, receiver = _ends(traffic)
-    gates, messages = ranks * (len(count) + 1), int(count.sum())
-    number = np.arange(messages)
-    at_sender, at_receiver = step * ranks + sender, (step + 1) * ranks + receiver
-    chain = np.arange(ranks * len(count))
-    cause = np.concatenate([at_sender, gates + number, gates + messages + number, chain])
+    messages = _Messages.of(traffic, 1)
+    ranks, steps, count = messages.actors, len(traffic.steps), len(messages.step)
+    gates, number = ranks * (steps + 1), np.arange(count)
+    at_sender = messages.step * ranks + messages.sender
+    at_receiver = (messages.step + 1) * ranks + messages.receiver
+    chain = np.arange(ranks * steps)
+    cause = np.concatenate([at_sender, gates + number, gates + count + number, chain])
     effect = np.concatenate([gates + number, at_sender + ranks, at_receiver, chain + ranks])
-    return MessageGraph(traffic.routes, *_columns(traffic), gates, cause, effect)
+    return MessageGraph(traffic.routes, messages.route, messages.amount, gates, cause, effect)
 
 
 def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
     """Return the flows of trees that stream `chunks` equal chunks one after the other.
 
     A rank forwards chunk p at level t + 1 when it has chunk p up to level t and its chunk p - 1 has left on the
-    same route. Amounts count parts of size 1 / `chunks`. Raises
-    InvalidInput for more than `MAX_EVENTS`.
+    same route. Amounts count parts of size 1 / `chunks`. Raises InvalidInput for more than `MAX_EVENTS`.
     """
-    _require_size(traffic, chunks)
-    actors, count = _actors(traffic), _message_counts(traffic)
-    levels, messages = len(count), int(count.sum())
-    level = np.repeat(np.arange(levels), count)
-    sender, receiver = _ends(traffic)
+    messages = _Messages.of(traffic, chunks)
+    actors, levels, each = messages.actors, len(traffic.steps), len(messages.step)
     # A switch that acts sends in the level in which it receives: after the gate of the level that follows.
-    starts = level + (sender >= traffic.topology.compute_count)
-    chunk = np.repeat(np.arange(chunks), messages)
-    number = np.arange(chunks * messages)
+    starts = messages.step + (messages.sender >= traffic.topology.compute_count)
+    chunk, number = np.repeat(np.arange(chunks), each), np.arange(chunks * each)
     level_gates = actors * (levels + 1)
     # Beside the gate of (chunk, level, rank), each message has its own gate: for its level and for the chunk before it.
-    gates = chunks * (level_gates + messages)
+    gates = chunks * (level_gates + each)
     message_gate = chunks * level_gates + number
-    at = chunk * level_gates + np.tile(starts * actors + sender, chunks)
-    onward = chunk * level_gates + np.tile((level + 1) * actors + receiver, chunks)
+    at = chunk * level_gates + np.tile(starts * actors + messages.sender, chunks)
+    onward = chunk * level_gates + np.tile((messages.step + 1) * actors + messages.receiver, chunks)
     chain = (np.arange(chunks)[:, None] * level_gates + np.arange(actors * levels)).ravel()
-    later = number[messages:]
-    total = len(number)
-    cause = np.concatenate([at, message_gate, gates + later - messages, gates + total + number, chain])
-    effect = np.concatenate([message_gate, gates + number, message_gate[messages:], onward, chain + actors])
-    route, amount = _columns(traffic)
-    return MessageGraph(traffic.routes, np.tile(route, chunks), np.tile(amount, chunks), gates, cause, effect)
+    later, total = number[each:], len(number)
+    cause = np.concatenate([at, message_gate, gates + later - each, gates + total + number, chain])
+    effect = np.concatenate([message_gate, gates + number, message_gate[each:], onward, chain + actors])
+    route, amount = np.tile(messages.route, chunks), np.tile(messages.amount, chunks)
+    return MessageGraph(traffic.routes, route, amount, gates, cause, effect)
 
 
-def _actors(traffic: Traffic) -> int:
-    """Return how many nodes wait for messages: all nodes if switches act, else the ranks."""
-    return traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
+class _Messages(NamedTuple):
+    """The messages of all steps, one step after the other, between `actors`: all nodes if switches act, else ranks."""
 
+    actors: int
+    step: NDArray[np.int64]
+    route: NDArray[np.int32]
+    amount: NDArray[np.int64]
+    sender: NDArray[np.int64]
+    receiver: NDArray[np.int64]
 
-def _require_size(traffic: Traffic, chunks: int) -> None:
-    events = chunks * (_actors(traffic) * (len(traffic.steps) + 1) + 2 * int(_message_counts(traffic).sum()))
-    if events > MAX_EVENTS:
-        rule = f"a flow-level simulation takes at most {MAX_EVENTS} messages and steps of ranks"
-        raise InvalidInput(rule, events, "use the congestion model (--model step), or fewer chunks or ranks")
-
-
-def _message_counts(traffic: Traffic) -> NDArray[np.int64]:
-    return np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
-
-
-def _ends(traffic: Traffic) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    links, (route, _) = traffic.topology.links, _columns(traffic)
-    sources, destinations = traffic.routes.sources(links), traffic.routes.destinations(links)
-    return sources[route].astype(np.int64), destinations[route].astype(np.int64)
-
-
-def _columns(traffic: Traffic) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    route = np.concatenate([np.zeros(0, np.int32), *(step.route for step in traffic.steps)])
-    amount = np.concatenate([np.zeros(0, np.int64), *(step.amount for step in traffic.steps)])
-    return route, amount
+    @staticmethod
+    def of(traffic: Traffic, chunks: int) -> _Messages:
+        """Return the messages. Raises InvalidInput if `chunks` times as many are too many events."""
+        actors = traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
+        count = np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
+        events = chunks * (actors * (len(count) + 1) + 2 * int(count.sum()))
+        if events > MAX_EVENTS:
+            rule = f"a flow-level simulation takes at most {MAX_EVENTS} messages and steps of ranks"
+            raise InvalidInput(rule, events, "use the congestion model (--model step), or fewer chunks or ranks")
+        route = np.concatenate([np.zeros(0, np.int32), *(step.route for step in traffic.steps)])
+        amount = np.concatenate([np.zeros(0, np.int64), *(step.amount for step in traffic.steps)])
+        ends = (traffic.routes.sources(traffic.topology.links), traffic.routes.destinations(traffic.topology.links))
+        sender, receiver = (end[route].astype(np.int64) for end in ends)
+        return _Messages(actors, np.repeat(np.arange(len(count)), count), route, amount, sender, receiver)
 
 
 MAX_ROUTE_LINKS = 2**28
@@ -251,53 +241,36 @@ def simulate_flows(
     (messages arrived, all messages) after every `moments_at_once`. Raises InvalidInput for more than `max_route_links`
     links of routes.
     """
-    first, hops, capacity = _paths(graph, topology, model, max_route_links)
-    amount, latency_s = np.asarray(graph.amount * bytes_per_amount, np.float64), _latencies(graph, topology, model)
-    simulation = native.FlowSimulation(
-        amount, latency_s, float(model.alpha_s), graph.routes.link_ids, first, hops, capacity, *_conditions(graph)
-    )
-    while simulation.advance(moments_at_once):
-        if progress is not None:
-            progress(simulation.arrived, graph.messages)
-    return FlowTimes(simulation.opened_at_s, simulation.arrived_at_s - latency_s, simulation.arrived_at_s)
-
-
-def _paths(
-    graph: MessageGraph, topology: Topology, model: NetworkModel, max_route_links: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
-    """Return offset and number of each message's links in the table of routes, and the capacity of all links."""
-    first = graph.routes.offsets[graph.route]
-    hops = (graph.routes.offsets[graph.route + 1] - first).astype(np.int32)
-    total = int(hops.sum())
-    if total > max_route_links:
+    routes, links = graph.routes, topology.links
+    first = routes.offsets[graph.route]
+    hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
+    if (total := int(hops.sum())) > max_route_links:
         rule = f"a flow-level simulation takes messages over at most {max_route_links} links together"
         raise InvalidInput(rule, total, "use the congestion model (--model step) or a smaller topology")
     unit = model.unit_bytes_per_s(topology)
-    capacities = np.array([float(bandwidth * unit) for bandwidth in topology.links.bandwidths] or [1.0])
-    return first, hops, capacities[topology.links.bandwidth_class]
-
-
-def _latencies(graph: MessageGraph, topology: Topology, model: NetworkModel) -> Times:
-    routes, links = graph.routes, topology.links
-    table = np.array([float(latency + model.per_hop_s) for latency in links.latencies_s] or [0.0])
-    hops = np.diff(routes.offsets)
+    capacities = np.array([float(bandwidth * unit) for bandwidth in links.bandwidths] or [1.0])
+    latency_of_link = np.array([float(latency + model.per_hop_s) for latency in links.latencies_s] or [0.0])
     if len(links.latencies_s) < 2:
-        of_route = hops * table[0]
+        of_route = np.diff(routes.offsets) * latency_of_link[0]
     else:
-        of_route = np.zeros(len(hops))
-        used = np.flatnonzero(hops)  # reduceat knows no empty stretches
+        of_route = np.zeros(len(routes))
+        used = np.flatnonzero(np.diff(routes.offsets))  # reduceat knows no empty stretches
         if len(used):
-            of_link = table[links.latency_class[routes.link_ids]]
-            of_route[used] = np.add.reduceat(of_link, routes.offsets[:-1][used])
-    of_message = np.asarray(of_route[graph.route], dtype=np.float64)
-    return of_message if graph.delay_s is None else of_message + graph.delay_s
-
-
-def _conditions(graph: MessageGraph) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Return offsets and list of what waits for each event, and the number of events for which each gate waits."""
+            along = latency_of_link[links.latency_class[routes.link_ids]]
+            of_route[used] = np.add.reduceat(along, routes.offsets[:-1][used])
+    latency_s = np.asarray(of_route[graph.route], dtype=np.float64)
+    latency_s = latency_s if graph.delay_s is None else latency_s + graph.delay_s
+    # What waits for each event, event after event, and the number of events for which each gate waits.
     order = np.argsort(graph.cause, kind="stable")
     events = np.arange(graph.gates + 2 * graph.messages + 1)
     offsets = np.searchsorted(graph.cause[order], events).astype(np.int64)
     effect = graph.effect.astype(np.int32)
     needs = np.bincount(effect[effect < graph.gates], minlength=graph.gates).astype(np.int32)
-    return offsets, effect[order], needs
+    simulation = native.FlowSimulation(
+        np.asarray(graph.amount * bytes_per_amount, np.float64), latency_s, float(model.alpha_s), routes.link_ids,
+        first, hops, capacities[links.bandwidth_class], offsets, effect[order], needs,
+    )  # fmt: skip
+    while simulation.advance(moments_at_once):
+        if progress is not None:
+            progress(simulation.arrived, graph.messages)
+    return FlowTimes(simulation.opened_at_s, simulation.arrived_at_s - latency_s, simulation.arrived_at_s)
