@@ -25,7 +25,8 @@ from chorale.synth.bounds.residual_graph import Flags, Integers, amounts_on, res
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.identity import common_denominator
 from chorale.synth.kernels import native
-from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries, stacked
+from chorale.synth.lazy_modules import sparse
+from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 
@@ -57,12 +58,12 @@ def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats)
 
 
 def _tight_rows(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats, used: set[int]) -> list[Row]:
-    sizes = matrix.absolute() @ point
+    sizes = abs(matrix) @ point
     slack = np.array([float(value) for value in bound]) - matrix @ point
-    rows, begins = list[Row](), matrix.bounds_of_rows().tolist()
+    rows, begins = list[Row](), matrix.indptr.tolist()
     for index in np.flatnonzero(slack <= _TIGHT * sizes).tolist():
         span = slice(begins[index], begins[index + 1])
-        pairs = zip(matrix.column[span].tolist(), matrix.value[span].tolist(), strict=True)
+        pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
         row = {column: Fraction(round(value)) for column, value in pairs if column in used}
         if row:
             rows.append(row | {-1: bound[index]})
@@ -165,18 +166,19 @@ class PairProgram:
             gather, reduce = self.gather_cuts[seen[0] :], self.reduce_cuts[seen[1] :]
             self._is_gather += [True] * len(gather) + [False] * len(reduce)
             rows = self._crossing(gather, reduce)
-            self._program.add_rows(rows, np.zeros(rows.rows))
+            self._program.add_rows(rows, np.zeros(rows.shape[0]))
             return self._program
         matrix = self.matrix()
         self._is_gather = [True] * len(self.gather_cuts) + [False] * len(self.reduce_cuts)
-        bound = np.concatenate([self.width, np.zeros(matrix.rows - len(self.src))])
+        bound = np.concatenate([self.width, np.zeros(matrix.shape[0] - len(self.src))])
         objective = np.concatenate([np.full(self.ranks, -1.0), np.zeros(2 * len(self.src))])
         self._program = GrowingProgram(objective, matrix, bound, "leave the program out")
         return self._program
 
     def matrix(self) -> SparseMatrix:
         """Return the rows so far: what arcs carry, what switches lack, and what crosses cuts beyond their bandwidth."""
-        return stacked([self._capacity(), self._balance(), self._crossing(self.gather_cuts, self.reduce_cuts)])
+        parts = [self._capacity(), self._balance(), self._crossing(self.gather_cuts, self.reduce_cuts)]
+        return sparse.vstack(parts, format="csr")
 
     def add_cuts(self, point: PairSolution) -> int:
         """Add cuts that are too narrow for `point`; return how many were found."""
@@ -299,7 +301,7 @@ def rounded_split(topology: Topology, arcs: MergedArcs, point: PairSolution, uni
 def exact_split(topology: Topology, arcs: MergedArcs, program: PairProgram, point: PairSolution) -> PairSplit | None:
     """Return the vertex of `program` that `point` is, in rationals; None where it is too large or was not recovered."""
     matrix = program.matrix()
-    bound = [*arcs.width, *[Fraction(0)] * (matrix.rows - len(arcs.width))]
+    bound = [*arcs.width, *[Fraction(0)] * (matrix.shape[0] - len(arcs.width))]
     values = exact_vertex(matrix, bound, point.values)
     return None if values is None else split_of_values(topology, arcs, values)
 

@@ -427,9 +427,6 @@ def refine_cells(links: MarkedLinks, cells: OrderedCells, first: int, trace: Wor
     O(links * log nodes) over all refinements of one partition on its way to single nodes.
     """
 
-def order_of_keys(key: Ints, bits: int) -> Ints:
-    """Return the order of keys from 0 to 2^bits - 1."""
-
 # trees.cpp
 
 def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks, capacity: Ints, supply: Ints) -> Ints:

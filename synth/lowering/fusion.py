@@ -16,7 +16,6 @@ from chorale.synth.kernels import native
 from chorale.synth.lowering.fragments import Fragments, contiguous_runs
 from chorale.synth.lowering.placement import SHIFT, Placement
 from chorale.synth.lowering.vector_layout import Column, expand_intervals
-from chorale.synth.ordering import sorted_order
 from chorale.synth.programs.check_execution import MAX_WORDS, ExecutionRuns
 from chorale.synth.programs.memory import Layout
 from chorale.synth.programs.program import BUFFERS, OPS, Op, Program
@@ -64,7 +63,7 @@ class OpGenerator:
         self._sends_first = sends_first
         ranks = np.arange(placement.shape.ranks + 1)
         columns = (fragments.sender, fragments.receiver)
-        self._orders = [sorted_order((column,)) for column in columns]
+        self._orders = [np.argsort(column, kind="stable") for column in columns]
         self._bounds = [
             np.searchsorted(column[order], ranks) for column, order in zip(columns, self._orders, strict=True)
         ]

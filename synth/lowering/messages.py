@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.timetable import Timetable, timetable_of
 from chorale.synth.lowering.vector_layout import Column, NarrowColumn, VectorLayout, expand_intervals
-from chorale.synth.ordering import sorted_order
 from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.schedule.schedule import Schedule, Transfers
 
@@ -205,7 +204,7 @@ def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptio
         _, columns[_CHANNEL] = np.unique(columns[_CHANNEL], return_inverse=True)
     if in_order:
         return ChannelMessages(*(column.astype(np.int32, copy=False) for column in columns))
-    by_place = sorted_order((columns[0], start, order))
+    by_place = np.lexsort((order, start, columns[0]))
     return ChannelMessages(*(column[by_place].astype(np.int32) for column in columns))
 
 
@@ -267,7 +266,7 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
     links = schedule.topology.links
     sender = schedule.routes.sources(links)[transfers.route]
     receiver = schedule.routes.destinations(links)[transfers.route]
-    order = sorted_order((transfers.step, sender, receiver, lane, transfers.shard, transfers.lo))
+    order = np.lexsort((transfers.lo, transfers.shard, lane, receiver, sender, transfers.step))
     given = (transfers.step, sender, receiver, lane, transfers.shard, transfers.lo, transfers.hi, transfers.reduce)
     columns = [column.astype(np.int32, copy=False)[order] for column in given]
     changes = np.ones(len(order), dtype=np.bool_)

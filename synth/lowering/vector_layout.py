@@ -18,7 +18,6 @@ from chorale.synth.collective import Collective, CollectiveName, custom_collecti
 from chorale.synth.custom_collective import MAX_CONTRIBUTIONS, CustomCollective, RequiredChunk
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.ordering import sorted_order
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.schedule.schedule import ColumnBounds, Schedule, Transfers
 
@@ -140,7 +139,7 @@ def _all_alike(transfers: Transfers, shards: int) -> bool:
     sums = (np.bincount(transfers.shard, weights=column, minlength=shards) for column in columns)
     if any(bool((each != each[0]).any()) for each in sums):
         return False
-    order = sorted_order((transfers.shard, *columns)).reshape(shards, -1)
+    order = np.lexsort((*reversed(columns), transfers.shard)).reshape(shards, -1)
     return all(bool((column[order] == column[order[0]]).all()) for column in columns)
 
 

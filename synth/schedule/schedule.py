@@ -238,7 +238,7 @@ class Schedule:
         }
         optional = {"sizes": collective.sizes, "members": collective.members, "barriers": self.barriers or None}
         facts |= {name: value for name, value in optional.items() if value is not None}
-        columns = (routes.offsets, routes.link_ids, *self.transfers.columns)
+        columns: list[NDArray[Any]] = [routes.offsets, routes.link_ids, *self.transfers.columns]
         object.__setattr__(self, "id", content_id(facts, columns))
 
     def __repr__(self) -> str:

@@ -113,7 +113,7 @@ def line_graph(topology: Topology, spec: str) -> Topology:
     rates = Rates(zeros, links.bandwidths, zeros, links.latencies_s)
     links_src, links_dst = links.src[order].astype(np.int64), links.dst[order]
     pair, parallel = links_src * topology.node_count + links_dst, links.parallel_index()[order]
-    symmetries = [  # parallel links keep their order
+    symmetries: list[Column] = [  # parallel links keep their order
         np.searchsorted(pair, symmetry[links_src].astype(np.int64) * topology.node_count + symmetry[links_dst])
         + parallel
         for symmetry in topology.automorphisms
@@ -143,7 +143,8 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
         raise InvalidInput(rule, " and ".join(sorted(units)), "convert the bandwidths")
     sizes = [factor.node_count for factor in factors]
     rank = np.arange(math.prod(sizes), dtype=np.int32).reshape(sizes)
-    src, dst, bandwidth_class, latency_class = [], [], [], []
+    src, dst = list[Column](), list[Column]()
+    bandwidth_class, latency_class = list[Column](), list[Column]()
     bandwidths: list[Fraction] = []
     latencies_s: list[Fraction] = []
     for axis, links in enumerate(factor.links for factor in factors):

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from chorale.synth.linear_program import minimum, of_dense
+from chorale.synth.linear_program import minimum
 from chorale.synth.topology.topology import Topology
 
 
@@ -21,7 +22,7 @@ def least_time(topology: Topology, amounts: np.ndarray) -> float:
     bound = np.concatenate([np.zeros(len(links)), [-float(amounts[s][t]) for s, t in pairs]])
     objective = np.zeros(len(paths) + 1)
     objective[-1] = 1
-    return float(minimum(objective, of_dense(matrix), bound, "none")[0][-1])
+    return float(minimum(objective, csr_array(matrix), bound, "none")[0][-1])
 
 
 def simple_paths(topology: Topology, source: int, target: int) -> Iterator[list[int]]:

@@ -208,28 +208,12 @@ Int refine_cells(const MarkedLinks& links, const OrderedCells& cells, Int first,
     return used;
 }
 
-// Digit by digit, the last digit first.
-Array<Int> order_of_keys(Span<const Int> key, Int bits) {
-    const Int total = key.size(), digit_bits = total > 65536 ? 16 : 8, mask = (Int{1} << digit_bits) - 1;
-    auto order = numbered(total), other = empty<Int>(total);
-    for (Int shift = 0; shift < bits; shift += digit_bits) {
-        auto first = zeros<Int>(mask + 2);
-        for (const Int value : key) ++first[((value >> shift) & mask) + 1];
-        if (largest(first) == total) continue;  // all digits are equal
-        add_up(first);
-        for (const Int row : order) other[first[(key[row] >> shift) & mask]++] = row;
-        std::swap(order, other);
-    }
-    return order;
-}
-
 }  // namespace
 
 void bind_topology(nanobind::module_& module) {
     define(module, "search_from", search_from<std::uint16_t>);
     define(module, "search_from", search_from<std::uint32_t>);
     define(module, "refine_cells", refine_cells);
-    define(module, "order_of_keys", order_of_keys);
 }
 
 }  // namespace chorale

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.kernels.splitmix import FIRST, SECOND, STEP
-from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries, stacked
+from chorale.synth.lazy_modules import sparse
+from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
 from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.distance import distances_from
 from chorale.synth.topology.topology import Topology
@@ -340,13 +341,12 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     classes, last = len(small.class_size), reduction.column_count
     # Per unit of the largest capacity, so that the column of the rate has the same order of magnitude as the others.
     capacity = small.class_capacity / float(small.class_capacity.max())
-    rows, columns, share = _load_entries(reduction)
-    rows, columns = np.concatenate([rows, np.arange(classes)]), np.concatenate([columns, np.full(classes, last)])
-    loads = of_entries(rows, columns, np.concatenate([share, -capacity]), classes, last + 1)
+    loads = of_entries(*_load_entries(reduction), classes, last)
+    matrix = sparse.block_array([[loads, -capacity[:, np.newaxis]], [-net, None]], format="csr")
     objective = np.zeros(last + 1)
     objective[-1] = 1.0
     bound = np.concatenate([np.zeros(classes), -demands])
-    flow, marginals = minimum(objective, stacked([loads, net.negated()]), bound, "choose the first-order method")
+    flow, marginals = minimum(objective, matrix, bound, "choose the first-order method")
     return ApproximateSolution(flow[:-1], np.abs(marginals[:classes]) / small.class_size)
 
 
@@ -357,8 +357,8 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
     capacity = small.class_capacity / float(small.class_capacity.max())
     longest = float(np.max(loads @ solution.class_flow / capacity))
     bound = np.concatenate([capacity * longest * (1 + _SLACK), -demands])
-    objective = loads.sums_of_columns(small.class_size)
-    flow, _ = minimum(objective, stacked([loads, net.negated()]), bound, "choose the first-order method")
+    matrix = sparse.vstack([loads, -net], format="csr")
+    flow, _ = minimum(loads.T @ small.class_size, matrix, bound, "choose the first-order method")
     return ApproximateSolution(flow, solution.prices)
 
 

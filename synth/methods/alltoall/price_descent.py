@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from chorale.synth.kernels import native
 from chorale.synth.kernels.threads import blocks, in_threads
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.linear_program import minimum, of_dense
+from chorale.synth.lazy_modules import sparse
+from chorale.synth.linear_program import minimum
 from chorale.synth.methods.alltoall.balance import fine_units
 from chorale.synth.methods.alltoall.linear_program import Commodities
 from chorale.synth.methods.alltoall.rate import BoundsListener
@@ -184,7 +185,7 @@ def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
         matrix[:-1, :-1], matrix[:-1, -1], matrix[-1, :-1] = chosen / float(chosen.max()), -1.0, -1.0
         bound, objective = np.zeros(len(rows) + 1), np.zeros(count + 1)
         bound[-1], objective[-1] = -1.0, 1.0
-        solution, marginals = minimum(objective, of_dense(matrix), bound, "choose lp")
+        solution, marginals = minimum(objective, sparse.csr_array(matrix), bound, "choose lp")
         weights = np.clip(solution[:-1], 0.0, None)
         weights /= weights.sum()
         mixed = times @ weights

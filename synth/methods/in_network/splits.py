@@ -22,7 +22,8 @@ from chorale.synth.bounds.tree_pairs import MergedArcs, exact_vertex, merged_arc
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries, stacked
+from chorale.synth.lazy_modules import sparse
+from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries
 from chorale.synth.methods.forest.network import apportioned, at_least_scale, network_of_links, trees_on_links
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.forest.split.splitting_off import find_violated_cuts
@@ -149,7 +150,7 @@ class _Program:
                 carried = between
             self.cuts += [*cuts, *deeper]
             rows = self._crossing([*cuts, *deeper])
-            program.add_rows(rows, np.zeros(rows.rows))
+            program.add_rows(rows, np.zeros(rows.shape[0]))
         return np.asarray(carried * widest)
 
     def _started(self, widest: float) -> GrowingProgram:
@@ -162,7 +163,7 @@ class _Program:
     def exact_bound(self) -> list[Fraction]:
         """Return the right sides of all rows."""
         ends = np.unique(self._width_orbits(), return_index=True)[1]
-        rows = self.matrix().rows
+        rows = self.matrix().shape[0]
         return [*(self.arcs.width[arc] for arc in ends.tolist()), *[Fraction(0)] * (rows - len(ends))]
 
     def _width_orbits(self) -> Integers:
@@ -172,7 +173,7 @@ class _Program:
 
     def matrix(self) -> SparseMatrix:
         """Return the rows: widths shared both ways, what switches lack, what crosses cuts beyond their bandwidth."""
-        return stacked([self._shared_widths(), self._balance(), self._crossing(self.cuts)])
+        return sparse.vstack([self._shared_widths(), self._balance(), self._crossing(self.cuts)], format="csr")
 
     def _shared_widths(self) -> SparseMatrix:
         columns = self.root_orbits + self.arc_orbit
@@ -213,9 +214,9 @@ class _Program:
     def is_met(self, values: list[Fraction]) -> bool:
         """Whether `values` keep all rows, exactly."""
         matrix, bound = self.matrix(), self.exact_bound()
-        begins = matrix.bounds_of_rows().tolist()
+        begins = matrix.indptr.tolist()
         for row, span in enumerate(map(slice, begins[:-1], begins[1:])):
-            pairs = zip(matrix.column[span].tolist(), matrix.value[span].tolist(), strict=True)
+            pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
             if sum((round(factor) * values[column] for column, factor in pairs), Fraction(0)) > bound[row]:
                 return False
         return True

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from chorale.synth.errors import Unavailable
-from chorale.synth.linear_program import GrowingProgram, minimum, of_dense
+from chorale.synth.linear_program import GrowingProgram, minimum
 
 
 @st.composite
@@ -25,7 +26,7 @@ def programs(draw):
 @given(programs())
 def test_optimum_and_marginals_are_scipys(program):
     objective, matrix, bound = program
-    found, marginals = minimum(objective, of_dense(matrix), bound, "none")
+    found, marginals = minimum(objective, csr_array(matrix), bound, "none")
     expected = linprog(objective, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs-ipm")
     assert objective @ found == pytest.approx(expected.fun, abs=1e-7)
     assert marginals @ bound == pytest.approx(expected.fun, abs=1e-7)
@@ -36,12 +37,12 @@ def test_rows_that_are_added_count_like_those_that_were_there(program, first):
     objective, matrix, bound = program
     columns = len(objective)
     begun = columns + min(first, len(matrix) - columns - 1)
-    growing = GrowingProgram(objective, of_dense(matrix[:begun]), bound[:begun], "none")
+    growing = GrowingProgram(objective, csr_array(matrix[:begun]), bound[:begun], "none")
     growing.minimum()
     for row in range(begun, len(matrix)):
-        growing.add_rows(of_dense(matrix[row : row + 1]), bound[row : row + 1])
+        growing.add_rows(csr_array(matrix[row : row + 1]), bound[row : row + 1])
         found, marginals = growing.minimum()
-        whole, _ = minimum(objective, of_dense(matrix[: row + 1]), bound[: row + 1], "none")
+        whole, _ = minimum(objective, csr_array(matrix[: row + 1]), bound[: row + 1], "none")
         assert objective @ found == pytest.approx(objective @ whole, abs=1e-7)
         assert marginals @ bound[: row + 1] == pytest.approx(objective @ whole, abs=1e-7)
         assert (matrix[: row + 1] @ found <= bound[: row + 1] + 1e-7).all()
@@ -49,4 +50,4 @@ def test_rows_that_are_added_count_like_those_that_were_there(program, first):
 
 def test_a_program_without_an_optimum_is_said():
     with pytest.raises(Unavailable, match=r"must find an optimum.*take another"):
-        minimum(np.array([-1.0]), of_dense(np.array([[-1.0]])), np.array([0.0]), "take another")
+        minimum(np.array([-1.0]), csr_array(np.array([[-1.0]])), np.array([0.0]), "take another")
