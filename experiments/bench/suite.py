@@ -27,7 +27,8 @@ from chorale.synth.bounds.certificate import check_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, parse_collective
 from chorale.synth.executor.base import SerialExecutor
-from chorale.synth.linear_program import minimum, of_dense
+from chorale.synth.lazy_modules import sparse
+from chorale.synth.linear_program import minimum
 from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.method import Options
@@ -117,7 +118,7 @@ def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int,
     matrix[len(shards) :, -1] = -1
     bound = np.array([-1.0] * len(shards) + [0.0] * len(into))
     objective = np.append(np.zeros(len(pairs)), 1.0)
-    solution, _ = minimum(objective, of_dense(matrix), bound, "choose a smaller network")
+    solution, _ = minimum(objective, sparse.csr_array(matrix), bound, "choose a smaller network")
     return Fraction(float(solution[-1])).limit_denominator(_DIGITS)
 
 
