@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -122,10 +123,11 @@ def replay(
 
     Example: chorale replay runs.csv --noise launch --seeds 20
     """
-    from chorale.tuner.replay.campaign import ReplayRequest, replay_document  # noqa: PLC0415 - Optuna is optional
+    from chorale.tuner.replay.campaign import replay_document  # noqa: PLC0415 - Optuna is optional
 
-    request = ReplayRequest(tuple(records), trials, seeds, noise, sampler, None if prior == "none" else prior)
-    document = replay_document(request, lambda name: people.print(f"{name} …", highlight=False, markup=False))
+    prior_or_none = None if prior == "none" else prior
+    begin = partial(people.print, highlight=False, markup=False)
+    document = replay_document(records, trials, seeds, noise, sampler, prior_or_none, begin)
     unchecked = [
         f"{task['task']}: {task['unchecked']:.0%} of the times are unchecked, nobody knows whether results were right"
         for task in document["tasks"]

@@ -129,7 +129,6 @@ def verify(file: TableFile) -> Result:
 
     Example: chorale table verify job.table
     """
-    # The document of the command for the bytes of a file; InvalidInput for a file that is no table
     data = read_file(str(file))
     table, violations = checked_table(data)
     links = "not checked"

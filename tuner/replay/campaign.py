@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -89,15 +90,8 @@ class Noise:
         return np.asarray(times_s[..., None] * np.exp(logarithms))
 
 
-class Chooser(Protocol):
-    """Chooses what to measure next."""
-
-    def ask(self) -> tuple[Candidate, int | None] | None:
-        """Return a candidate and how often to repeat it, None for as often as usual; no candidate at the end."""
-
-    def tell(self, record: CompleteTrial) -> None:
-        """Take what was measured of the last candidate."""
-
+Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
+"""Yields what to measure next, and how often (None: as often as usual); takes what was measured of it."""
 
 FIRST_SHARE = 4
 """One in this many trials of a forest is random at first, but at least three are."""
@@ -105,96 +99,62 @@ FIRST_SHARE = 4
 TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
 
 
-@dataclass(slots=True)
-class ForestSearch:
-    """The highest expected improvement under a random forest, one trial in five at random.
+def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choices:
+    """Choose by the highest expected improvement under a random forest, one trial in five at random.
 
     Source: Hutter, Hoos and Leyton-Brown, Sequential model-based optimization for general algorithm configuration,
     2011, section 4; trees, features and random trials as SMAC3 sets them for tuning of parameters.
     """
+    from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - it takes a second, and few ask for it
 
-    points: Sequence[Candidate]
-    trials: int
-    seed: int
-    _random: np.random.Generator = field(init=False)
-    _features: Floats = field(init=False)
-    _order: list[int] = field(init=False)
-    _tried: list[int] = field(default_factory=list)
-    _values: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._random = np.random.default_rng([self.seed, 7])
-        columns: list[Floats] = []  # one for each number, one for each of several names
-        for axis in axes_of(self.points):
-            if axis.is_named:
-                columns += [np.asarray(axis.values == value, dtype=float) for value in np.unique(axis.values)]
-            else:
-                columns.append(np.nan_to_num(axis.values, nan=-1.0))
-        self._features = np.array(columns).T if columns else np.zeros((len(self.points), 1))
-        self._order = [int(number) for number in self._random.permutation(len(self.points))]
-
-    def ask(self) -> tuple[Candidate, int | None] | None:
-        """Return an untried candidate, None if there is none."""
-        others = [number for number in self._order if number not in self._tried]
-        if not others:
-            return None
-        at_random = len(self._values) < max(3, self.trials // FIRST_SHARE) or self._random.uniform() < CHANCE
-        number = others[0] if at_random else others[int(np.argmax(self._improvement(others)))]
-        self._tried.append(number)
-        return self.points[number], None
-
-    def tell(self, record: CompleteTrial) -> None:
-        """Take what was measured of the last candidate."""
-        self._values.append(mean_gain(record))
-
-    def _improvement(self, others: Sequence[int]) -> Floats:
-        from sklearn.ensemble import RandomForestRegressor  # noqa: PLC0415 - it takes a second, and few ask for it
-
-        forest = RandomForestRegressor(TREES, max_features=FEATURES, random_state=len(self._values) + self.seed)
-        forest.fit(self._features[self._tried], self._values)
-        guesses = np.array([tree.predict(self._features[others]) for tree in forest.estimators_])
-        mean, deviation = guesses.mean(axis=0), np.maximum(guesses.std(axis=0), 1e-9)
-        standard = (mean - max(self._values)) / deviation
-        density = np.exp(-(standard**2) / 2) / math.sqrt(2 * math.pi)
-        return np.asarray(deviation * (standard * ndtr(standard) + density))
+    random = np.random.default_rng([seed, 7])
+    columns: list[Floats] = []  # one for each number, one for each of several names
+    for axis in axes_of(points):
+        if axis.is_named:
+            columns += [np.asarray(axis.values == value, dtype=float) for value in np.unique(axis.values)]
+        else:
+            columns.append(np.nan_to_num(axis.values, nan=-1.0))
+    features = np.array(columns).T if columns else np.zeros((len(points), 1))
+    others = [int(number) for number in random.permutation(len(points))]
+    tried: list[int] = []
+    values: list[float] = []
+    while others:
+        number = others[0]
+        if len(values) >= max(3, trials // FIRST_SHARE) and random.uniform() >= CHANCE:
+            forest = RandomForestRegressor(TREES, max_features=FEATURES, random_state=len(values) + seed)
+            forest.fit(features[tried], values)
+            guesses = np.array([tree.predict(features[others]) for tree in forest.estimators_])
+            mean, deviation = guesses.mean(axis=0), np.maximum(guesses.std(axis=0), 1e-9)
+            standard = (mean - max(values)) / deviation
+            density = np.exp(-(standard**2) / 2) / math.sqrt(2 * math.pi)
+            number = others[int(np.argmax(deviation * (standard * ndtr(standard) + density)))]
+        others.remove(number)
+        tried.append(number)
+        values.append(mean_gain((yield points[number], None)))
 
 
-@dataclass(slots=True)
-class HalvingSearch:
-    """Measures many candidates once, the better half twice, the better half of these four times, and so on.
+def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: int) -> Choices:
+    """Choose many candidates once, the better half twice, the better half of these four times, up to `most`.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
     figure 3. A bracket uses all remaining trials; remaining points come in further brackets.
     """
+    untried = [points[number] for number in np.random.default_rng([seed, 7]).permutation(len(points))]
+    rungs = [min(2**rung, most) for rung in range(max(math.ceil(math.log2(most)) + 1, 1))]
+    first = max(math.ceil(trials / sum(0.5**rung for rung in range(len(rungs)))), 1)
+    while untried:
+        bracket, untried = untried[:first], untried[first:]
+        for repeats in rungs:
+            gains = {}
+            for candidate in bracket:
+                gains[candidate] = mean_gain((yield candidate, repeats))
+            bracket = sorted(gains, key=lambda candidate: -gains[candidate])[: max(len(bracket) // 2, 1)]
 
-    points: Sequence[Candidate]
-    trials: int
-    repeats: int
-    seed: int
-    _queue: Iterator[tuple[Candidate, int]] = field(init=False)
-    _values: dict[Candidate, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        order = np.random.default_rng([self.seed, 7]).permutation(len(self.points))
-        self._queue = self._brackets([self.points[number] for number in order])
-
-    def ask(self) -> tuple[Candidate, int | None] | None:
-        """Return the next candidate of the bracket, None after the last."""
-        return next(self._queue, None)
-
-    def tell(self, record: CompleteTrial) -> None:
-        """Take what was measured of the last candidate."""
-        self._values[record.candidate] = mean_gain(record)
-
-    def _brackets(self, untried: list[Candidate]) -> Iterator[tuple[Candidate, int]]:
-        rungs = [min(2**rung, self.repeats) for rung in range(max(math.ceil(math.log2(self.repeats)) + 1, 1))]
-        first = max(math.ceil(self.trials / sum(0.5**rung for rung in range(len(rungs)))), 1)
-        while untried:
-            bracket, untried = untried[:first], untried[first:]
-            for repeats in rungs:
-                yield from ((candidate, repeats) for candidate in bracket)
-                bracket.sort(key=lambda candidate: -self._values[candidate])
-                bracket = bracket[: max(len(bracket) // 2, 1)]
+def study_choices(search: Search) -> Choices:
+    """Choose as campaigns do."""
+    while (suggestion := search.ask()) is not None:
+        search.tell(suggestion.ticket, (yield suggestion.candidate, None))
 
 
 def mean_gain(record: CompleteTrial) -> float:
@@ -247,29 +207,27 @@ class ReplayedCampaign:
     def search(self, until: float = 0.0) -> None:
         """Run the trials, or until the mean over the sizes is within the factor `until` of the best."""
         numbers = {candidate: number for number, candidate in enumerate(self.task.candidates)}
-        chooser = self._chooser()
-        while len(self.tried) < self.options.trials and (choice := chooser.ask()) is not None:
-            candidate, repeats = choice
-            chooser.tell(self._trial(numbers[candidate], repeats))
-            if until and mean_behind(self.behind[-1]) <= until:
-                return
+        choices = self._choices()
+        with suppress(StopIteration):
+            candidate, repeats = next(choices)
+            while True:
+                record = self._trial(numbers[candidate], repeats)
+                is_near = until and mean_behind(self.behind[-1]) <= until
+                if is_near or len(self.tried) >= self.options.trials:
+                    return
+                candidate, repeats = choices.send(record)
 
-    def _chooser(self) -> Chooser:
+    def _choices(self) -> Choices:
         task, options = self.task, self.options
         if options.sampler == "forest":
-            return ForestSearch(task.candidates, options.trials, self.seed)
+            return forest_choices(task.candidates, options.trials, self.seed)
         if options.sampler == "halving":
-            return HalvingSearch(task.candidates, options.trials, options.repeats, self.seed)
+            return halving_choices(task.candidates, options.trials, options.repeats, self.seed)
+        space, priors = task.space(self.seed), () if self.prior is None else (self.prior,)
         plan = SearchPlan(
-            task.space(self.seed),
-            "replay",
-            options.sampler,
-            self.seed,
-            lambda one: one.id,
-            task.sizes_bytes,
-            priors=() if self.prior is None else (self.prior,),
+            space, "replay", options.sampler, self.seed, lambda one: one.id, task.sizes_bytes, priors=priors
         )
-        return _StudySearch(Search(plan, storage_in_memory()))
+        return study_choices(Search(plan, storage_in_memory()))
 
     def verdicts(self) -> list[contests.SizeVerdict]:
         """Compare the contenders of each size, and return what that says, in the order of the sizes."""
@@ -349,24 +307,6 @@ class ReplayedCampaign:
         return drawn
 
 
-@dataclass(slots=True)
-class _StudySearch:
-    """The search of campaigns."""
-
-    search: Search
-    _ticket: int = 0
-
-    def ask(self) -> tuple[Candidate, int | None] | None:
-        suggestion = self.search.ask()
-        if suggestion is None:
-            return None
-        self._ticket = suggestion.ticket
-        return suggestion.candidate, None
-
-    def tell(self, record: CompleteTrial) -> None:
-        self.search.tell(self._ticket, record)
-
-
 def mean_behind(behind: Floats) -> float:
     """Return the geometric mean over the sizes."""
     return float(np.exp(np.log(behind).mean()))
@@ -429,36 +369,37 @@ def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | N
 SAMPLERS = ("sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid", "forest", "halving")
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayRequest:
-    """The arguments of the command; `prior` names tasks to learn from, None for none."""
+def replay_document(
+    records: Sequence[Path],
+    trials: int,
+    seeds: int,
+    noise: str,
+    sampler: str = "sizes-gp",
+    prior: str | None = None,
+    begin: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Replay all tasks of the records.
 
-    records: tuple[Path, ...]
-    trials: int
-    seeds: int
-    noise: str
-    sampler: str
-    prior: str | None
+    prior: tasks to learn from
+    begin: called with the name of each task
 
-
-def replay_document(request: ReplayRequest, begin: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """Replay all tasks of the records; `begin` is called with the name of each. Raises InvalidInput for
-    unknown names.
+    Raises InvalidInput for unknown names.
     """
     started_s = time.monotonic()
-    if request.sampler not in SAMPLERS:
-        raise unknown_name("sampler", request.sampler, SAMPLERS)
-    noise = Noise.parse(request.noise)
-    tasks = replay_tasks(RecordedTable(read_records(request.records)))
-    if request.prior is not None and not named_tasks(tasks, request.prior):
+    if sampler not in SAMPLERS:
+        raise unknown_name("sampler", sampler, SAMPLERS)
+    drawn = Noise.parse(noise)
+    tasks = replay_tasks(RecordedTable(read_records(records)))
+    if prior is not None and not named_tasks(tasks, prior):
         names = ", ".join(task.name for task in tasks)
-        raise InvalidInput("a prior must be among the recorded tasks", request.prior, f"name one of {names}, or a part")
+        raise InvalidInput("a prior must be among the recorded tasks", prior, f"name one of {names}, or a part")
     rows = []
     for task in tasks:
         begin(task.name)
-        options = ReplayOptions(min(request.trials, len(task.candidates)), noise, request.sampler)
-        prior = None if request.prior is None else prior_from(named_tasks(tasks, request.prior), task)
-        rows.append(task_row(task, options, request.seeds, prior))
+        options = ReplayOptions(min(trials, len(task.candidates)), drawn, sampler)
+        rows.append(
+            task_row(task, options, seeds, None if prior is None else prior_from(named_tasks(tasks, prior), task))
+        )
     return {"tasks": rows, "seconds": round(time.monotonic() - started_s, 3)}
 
 

@@ -248,11 +248,10 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
         show(text[shown:])
         shown = len(text)
         if not is_unfinished(state):
-            return (
-                _code_left(job)
-                if state == FORGOTTEN
-                else (INTERRUPTED if state == "CANCELLED" else code or (0 if state == "COMPLETED" else 1))
-            )
+            if state == FORGOTTEN:  # then the script has written its code at its end; 1 if it did not get there
+                left = _read(str(Path(job.output).with_suffix(CODE_SUFFIX))).strip()
+                return int(left) if left.isdigit() else 1
+            return INTERRUPTED if state == "CANCELLED" else code or (0 if state == "COMPLETED" else 1)
         time.sleep(_POLL_S)
 
 
@@ -273,12 +272,6 @@ def _state_at_last(job_id: str) -> tuple[str, int]:
 def is_unfinished(state: str) -> bool:
     """Return whether a job in this state runs or will run."""
     return state in _UNFINISHED
-
-
-def _code_left(job: SubmittedJob) -> int:
-    """Return the exit code that the script of a job has written at its end; 1 for one that did not get there."""
-    text = _read(str(Path(job.output).with_suffix(CODE_SUFFIX))).strip()
-    return int(text) if text.isdigit() else 1
 
 
 def job_state(job_id: str) -> tuple[str, int]:
@@ -351,19 +344,15 @@ def _needed(config: RunnerConfig, topology: Topology) -> JobShape:
         per_node = config.for_network(topology).gpus_per_node or ranks
         return JobShape(-(-ranks // per_node), per_node, per_node, tuple(config.hosts), config.takes_nodes_from_ray)
     if isinstance(config, MpiConfig) and config.where in (None, "cluster") and config.fabric is None:
-        hosts = _distinct(config.hosts)
+        named = (
+            "" if config.hosts is None or config.hosts.startswith("@") else config.hosts
+        )  # a file is read in the job
+        hosts = tuple(dict.fromkeys(word.partition(":")[0] for word in named.split(",") if word))
         per_node = -(-ranks // len(hosts)) if hosts else gpus_per_machine(topology) or 1
         return JobShape(len(hosts) or -(-ranks // per_node), per_node, hosts=hosts)
     if isinstance(config, OneCclConfig) and config.where == "cluster":
         return JobShape(ranks, 1, ray=True)
     return JobShape(1, 1)
-
-
-def _distinct(hosts: str | None) -> tuple[str, ...]:
-    """Return the names of a comma list; a file of hosts is read in the job."""
-    if hosts is None or hosts.startswith("@"):
-        return ()
-    return tuple(dict.fromkeys(word.partition(":")[0] for word in hosts.split(",") if word))
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,9 +393,9 @@ class SlurmJob:
             ray=uses_ray,
             ray_folder=str(self.home / "slurm"),
             ray_name=ray_name,
-            ray_options="".join(f" {shlex.quote(option)}" for option in profile.ray_options),
+            ray_options=_quoted(profile.ray_options),
             array=self.tasks > 1,
-            srun_options=_words([*profile.srun, *(profile.container.srun_options if profile.container else [])]),
+            srun_options=_quoted([*profile.srun, *(profile.container.srun_options if profile.container else [])]),
             prefix=_prefix(profile),
             python=_in_container(profile, "python3" if inside else shlex.quote(sys.executable)),
             command=_in_container(profile, shlex.join(words)),
@@ -445,5 +434,5 @@ def _prefix(profile: SlurmProfile) -> str:
     return f"{shlex.join(prefix)} " if prefix else ""
 
 
-def _words(words: Sequence[str]) -> str:
+def _quoted(words: Sequence[str]) -> str:
     return "".join(f" {shlex.quote(word)}" for word in words)

@@ -258,12 +258,3 @@ def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:
     assert [node["id"] for node in document["nodes"][:8]] == [
         f"{host}.{gpu}" for host in ("n1", "n2") for gpu in range(4)
     ]
-
-
-def test_the_nodes_of_a_job_are_compared_with_those_one_prefers(site: Site) -> None:
-    (site.folder / "switches.txt").write_text(site.cluster.output("scontrol", "show", "topology"))
-    command = "chorale topology placement switches.txt --nic-gbps 200 --oversubscription 2 --json > placement.json"
-    site.job(command, "--nodes=2", "--nodelist=n1,n2")
-    document = site.document("placement.json")
-    assert [each["hosts"] for each in document["placements"]] == [["n1", "n2"], ["n1", "n3"]]
-    assert document["ratio"] == "2"
