@@ -19,8 +19,7 @@ from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm
 from chorale.synth.methods.method import Method, Options, SynthesisTask
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.simulation.flow_simulation import NetworkModel
-from chorale.synth.topology.distance import Distances, diameter, distances_to
-from chorale.synth.topology.sole_links import slowest, sole_links
+from chorale.synth.topology.distance import Distances, diameter, distances_to, sole_links
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import cost_if_sound
 
@@ -394,7 +393,7 @@ class Floors:
             volume += carried
             load = np.zeros(len(self._topology.links) + 1, dtype=np.int64)
             np.add.at(load, self._sole_links[dst, src], amount)  # what has several ways goes to the last element
-            time += max(carried / self._total_bandwidth, slowest(self._topology.links, load[:-1]))
+            time += max(carried / self._total_bandwidth, self._topology.links.longest_time(load[:-1]))
         if pattern.kind == "pipelined":
             time = volume / self._total_bandwidth  # steps take place at the same time
         return time / pattern.denominator

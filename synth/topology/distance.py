@@ -44,7 +44,11 @@ def require_strongly_connected(topology: Topology) -> None:
 
     O(nodes + links).
     """
-    if _is_balanced(topology) and _first_unreached(topology, arcs_backward(topology)) < 0:
+    links, nodes = topology.links, topology.node_count
+    # If as many links leave each node as enter it, the same holds for each set of nodes: what every node has a path to
+    # has a path to every node.
+    is_balanced = np.array_equal(np.bincount(links.src, minlength=nodes), np.bincount(links.dst, minlength=nodes))
+    if is_balanced and _first_unreached(topology, arcs_backward(topology)) < 0:
         return
     unreached = _first_unreached(topology, arcs_forward(topology))
     source, target = 0, unreached
@@ -54,15 +58,6 @@ def require_strongly_connected(topology: Topology) -> None:
         return
     names = f"no path from {topology.node_ids[source]} to {topology.node_ids[target]} in {topology.spec}"
     raise InvalidInput("every node must have a path to every other", names, "add links or remove the node")
-
-
-def _is_balanced(topology: Topology) -> bool:
-    """Whether as many links leave each node as enter it.
-
-    Then as many leave each set of nodes as enter it: what every node has a path to has a path to every node.
-    """
-    src, dst = (np.bincount(ends, minlength=topology.node_count) for ends in (topology.links.src, topology.links.dst))
-    return bool(np.array_equal(src, dst))
 
 
 def _first_unreached(topology: Topology, arcs: Arcs) -> int:
@@ -149,3 +144,17 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
     hops = np.full((nodes, nodes), np.uint16(UNREACHED), dtype=np.uint16)
     native.search_from(offsets, neighbours, np.arange(nodes), UNREACHED, hops)
     return hops
+
+
+def sole_links(hops: NDArray[np.integer], tails: NDArray[np.integer], heads: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return int64[targets, nodes]: the link by which every shortest path leaves the node, -1 where several links do.
+
+    hops[i, v]: the fewest links from node v to target i, with link l from tails[l] to heads[l]; every node has one. For
+    the links by which paths enter nodes, give the hops from sources, and the ends exchanged. O(targets * links).
+    """
+    order = np.argsort(tails, kind="stable")
+    first = np.searchsorted(tails[order], np.arange(hops.shape[1]))
+    is_nearer = hops[:, heads[order]] + np.int64(1) == hops[:, tails[order]]
+    count = np.add.reduceat(is_nearer, first, axis=1, dtype=np.int64)
+    link = np.add.reduceat(np.where(is_nearer, order, 0), first, axis=1)
+    return np.where(count == 1, link, -1)

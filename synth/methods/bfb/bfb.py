@@ -33,8 +33,7 @@ from chorale.synth.methods.bfb.plan import (
 )
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
-from chorale.synth.topology.distance import distances_from, distances_to
-from chorale.synth.topology.sole_links import slowest, sole_links
+from chorale.synth.topology.distance import distances_from, distances_to, sole_links
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def _floor(topology: Topology, inward: bool) -> Fraction:
     forced = _forced_loads(topology, steps, inward) if len(nodes) == topology.compute_count else None
     for step in range(steps - 1):
         time = max(Fraction(int(most[step]), value) for value, most in kinds) * scale
-        total += time if forced is None else max(time, slowest(topology.links, forced[:, step + 1]))
+        total += time if forced is None else max(time, topology.links.longest_time(forced[:, step + 1]))
     return total / topology.compute_count
 
 

@@ -113,26 +113,18 @@ def _joined(matrix: Matrix) -> dict[Pair, str]:
     return {pair: matrix.cells[pair] for pair in _off(matrix.cells) if set(pair) <= gpus}
 
 
-def _rows(names: Sequence[str], lines: Iterable[str]) -> Iterator[tuple[str, list[str], str]]:
-    """Yield (name, cells, rest of the line) of the first row of each device."""
-    waiting = set(names)
-    for line in lines:
-        row = _ROW.search(line)
-        if row is not None and row[1] in waiting:
-            waiting.discard(row[1])
-            words = row[2].replace("|", " ").split(maxsplit=len(names))
-            yield row[1], words[: len(names)], words[len(names)] if len(words) > len(names) else ""
-
-
 def _matrix(names: tuple[str, ...], lines: Iterable[str]) -> Matrix:
     """Return the matrix below a header. InvalidInput unless each GPU has a complete row and rows agree."""
     index = {name: place for place, name in enumerate(names)}
     gpus = [place for name, place in index.items() if re.fullmatch(_DEVICE, name)]
     cells: dict[Pair, str] = {}
     rest: dict[int, str] = {}
-    for name, words, after in _rows(names, lines):
-        cells |= {(index[name], place): word for place, word in enumerate(words)}
-        rest[index[name]] = after
+    for line in lines:
+        row = _ROW.search(line)
+        if row is not None and row[1] in index and index[row[1]] not in rest:  # the first row of each device
+            device, words = index[row[1]], row[2].replace("|", " ").split(maxsplit=len(names))
+            cells |= {(device, place): word for place, word in enumerate(words[: len(names)])}
+            rest[device] = words[len(names)] if len(words) > len(names) else ""
     for gpu in gpus:
         if any((gpu, other) not in cells for other in gpus) or cells[gpu, gpu] not in ("X", "0", "SELF", "N/A"):
             raise _incomplete(f"no complete row of {names[gpu]}")
@@ -168,7 +160,9 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
     lanes = {
         (a, b): int(cell[2:]) for (a, b), cell in matrix.cells.items() if cell.startswith("NV") and {a, b} <= set(gpus)
     }
-    model = chosen or _only(models_named(text), bool(lanes))
+    fitting = [each for each in models_named(text) if isinstance(each.architecture, int) and (each.links or not lanes)]
+    rates = {(each.link_rate.physical, each.pci) for each in fitting}
+    model = chosen or (fitting[0] if len(rates) == 1 else None)
     most = model.links if model is not None and model.links else MOST_NVLINKS
     each, switched = _nvlink_of(model, lanes, gpus, most)
     hosts, place = _hosts(matrix, gpus, text, model)
@@ -186,21 +180,14 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
         nvls = model is not None and isinstance(model.architecture, int) and model.architecture >= 90
         nvls = nvls or (model is None and max(mine.values(), default=0) > 12)
         machine_gpus.append(Gpu((rank,), matrix.devices[gpu], place[gpu], slot, tuple(wires), nvls))
-    nics = [index for index in range(len(names)) if index not in gpus and index in place]
-    machine_nics = [
-        Nic(str(number), matrix.devices[index], place[index], slot, None, name=_nic_name(text, matrix.devices[index]))
-        for number, index in enumerate(nics)
-    ]
+    machine_nics: list[Nic] = []
+    for index in (index for index in range(len(names)) if index not in gpus and index in place):
+        legend = re.search(rf"^\s*{re.escape(names[index])}\s*:\s*(\S+)\s*$", text, re.MULTILINE)
+        name = legend[1] if legend else names[index]  # such as mlx5_0
+        machine_nics.append(Nic(str(len(machine_nics)), names[index], place[index], slot, None, name=name))
     is_tray = len(gpus) <= _GPUS_OF_A_TRAY and len(switched) == len(gpus) and re.search(r"\bGB[23]00\b", text)
     facts, nvlink_gpus = _model_fact(model, chosen), _NVL72_GPUS if is_tray else 0
     return Machine(tuple(machine_gpus), tuple(machine_nics), hosts, nvlink_gpus=nvlink_gpus, facts=facts)
-
-
-def _only(models: Sequence[GpuModel], has_nvlink: bool) -> GpuModel | None:
-    """Return the model of a text if it names one, or several with links of the same rate."""
-    fitting = [model for model in models if isinstance(model.architecture, int) and (model.links or not has_nvlink)]
-    rates = {(model.link_rate.physical, model.pci) for model in fitting}
-    return fitting[0] if len(rates) == 1 else None
 
 
 def _model_fact(model: GpuModel | None, chosen: GpuModel | None) -> tuple[Assumption, ...]:
@@ -293,12 +280,6 @@ def _slot(model: GpuModel | None) -> Rate:
     return pci_rate_of(model.pci, f"data sheet of {model.name}", is_known=True)
 
 
-def _nic_name(text: str, device: str) -> str:
-    """Return the name that the legend gives a NIC, such as mlx5_0."""
-    found = re.search(rf"^\s*{re.escape(device)}\s*:\s*(\S+)\s*$", text, re.MULTILINE)
-    return found[1] if found else device
-
-
 def _is_amd(text: str) -> bool:
     return bool(
         re.search(r"Link Type between two GPUs|LINK TYPE TABLE|WEIGHT TABLE|Weight between two GPUs", text)
@@ -318,7 +299,12 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
         for pair in combinations(range(count), 2)
         if kinds[pair].upper() == "XGMI" and status.get(pair, "").upper() != "DISABLED"
     ]
-    direct = _direct(joined, tables)
+    # Routes over other GPUs have a multiple of the least weight, or more hops.
+    weights = {pair: _number(tables.get("weight", {}).get(pair)) or 0 for pair in joined}
+    least = min((weight for weight in weights.values() if weight), default=1)
+    hops = {pair: _number(tables.get("hops", {}).get(pair)) or 1 for pair in joined}
+    fewest = min(hops.values(), default=1)
+    direct = [pair for pair in joined if weights[pair] < 2 * least and hops[pair] == fewest]
     named = [model for model in models_named(text) if isinstance(model.architecture, str)]
     model = chosen or (named[0] if len({model.link_rate.physical for model in named}) == 1 else None)
     each, counts, facts = _xgmi_of(direct, len(joined), count, tables, model)
@@ -334,15 +320,6 @@ def _amd_machine(text: str, chosen: GpuModel | None) -> Machine:
         ]
         gpus.append(Gpu((gpu,), f"gpu{gpu}", cpu[gpu], slot, tuple(wires)))
     return Machine(tuple(gpus), (), tuple(hosts), facts=(*_model_fact(model, chosen), *facts))
-
-
-def _direct(joined: Sequence[Pair], tables: Mapping[str, Cells]) -> list[Pair]:
-    """Return the pairs that a link joins: routes over other GPUs have a multiple of the least weight, or more hops."""
-    weights = {pair: _number(tables.get("weight", {}).get(pair)) for pair in joined}
-    least = min((weight for weight in weights.values() if weight), default=0)
-    hops = {pair: _number(tables.get("hops", {}).get(pair)) or 1 for pair in joined}
-    fewest = min(hops.values(), default=1)
-    return [pair for pair in joined if (weights[pair] or 0) < 2 * max(least, 1) and hops[pair] == fewest]
 
 
 def _number(text: str | None) -> int | None:

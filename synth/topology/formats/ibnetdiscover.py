@@ -167,7 +167,10 @@ def read_fabric(text: str) -> InfiniBand:
             here = head[2]
             names[here] = (head[1], head[3])
         elif (port := _PORT.match(line.strip())) is not None and here:
-            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), _rate(port[4], port[5], line)
+            if port[5] not in LANE_GBIT_PER_S:
+                value, known = f"{port[5]} in {line.strip()!r}", ", ".join(LANE_GBIT_PER_S)
+                raise InvalidInput("the speed of an InfiniBand link must be known", value, f"known are {known}")
+            ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4]) * LANE_GBIT_PER_S[port[5]]
             cables[ends] = min(rate, cables.get(ends, rate))  # each end tells it; the slower one counts
     if missing := sorted({guid for ends in cables for guid, _ in ends} - set(names)):
         value = f"none of {missing[0]}" + (f" and of {len(missing) - 1} others" if len(missing) > 1 else "")
@@ -182,7 +185,10 @@ def read_fabric(text: str) -> InfiniBand:
     for guid, (kind, description) in names.items():
         if kind != "Ca" or guid in adders:
             continue
-        host, adapter = _host_and_adapter(guid, description)
+        match = _ADAPTER.search(description.strip())
+        host, adapter = guid.replace("-", "_"), guid
+        if match is not None and match.start():
+            host, adapter = re.sub(r"[^A-Za-z0-9_.:]", "_", description.strip()[: match.start()]), match[1]
         group = left_out if _NO_RANK.search(host) else hosts
         group.setdefault(host, {})[adapter] = guid
     switches = {guid: guid in adding for guid, (kind, _) in names.items() if kind == "Switch"}
@@ -192,26 +198,9 @@ def read_fabric(text: str) -> InfiniBand:
     return InfiniBand(ordered, switches, pairs, left_out)
 
 
-def _host_and_adapter(guid: str, description: str) -> tuple[str, str]:
-    """Return the host and its adapter by the description of an adapter; the GUID if that names none."""
-    text = description.strip()
-    match = _ADAPTER.search(text)
-    if match is None or not match.start():
-        return guid.replace("-", "_"), guid
-    return re.sub(r"[^A-Za-z0-9_.:]", "_", text[: match.start()]), match[1]
-
-
 def _natural(item: tuple[str, str]) -> list[tuple[int, str]]:
     return [(int(digits or 0), word) for word, digits in re.findall(r"(\D*)(\d*)", item[0])]
 
 
 def _switch_id(guid: str) -> str:
     return guid.replace("-", "_")
-
-
-def _rate(width: str, speed: str, line: str) -> Fraction:
-    if speed not in LANE_GBIT_PER_S:
-        known = ", ".join(LANE_GBIT_PER_S)
-        rule = "the speed of an InfiniBand link must be known"
-        raise InvalidInput(rule, f"{speed} in {line.strip()!r}", f"known are {known}")
-    return int(width) * LANE_GBIT_PER_S[speed]

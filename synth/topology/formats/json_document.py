@@ -1,7 +1,7 @@
 """Topologies from and to JSON in the format chorale-topology/1."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import repeat
 from typing import Any, NoReturn, get_args
@@ -64,23 +64,31 @@ def to_json(topology: Topology) -> dict[str, Any]:
     return document | ({"assumptions": assumptions} if assumptions else {})
 
 
-def ability_members(topology: Topology, node: int) -> dict[str, Any]:
-    """Return the members that say what a node can do in JSON: none for compute nodes and switches that pass on."""
-    ability = topology.abilities.get(node)
-    if ability is None:
-        return {}
-    members: dict[str, Any] = {"multicast": ability.multicast, "reduce": ability.reduce}
-    if ability.reduce_bandwidth is not None:
-        members["reduce_bandwidth"] = json_number(ability.reduce_bandwidth)
-    lists = {"reduce_types": ability.reduce_types, "reduce_operations": ability.reduce_operations}
-    return members | {key: list(names) for key, names in lists.items() if names}
-
-
 def json_number(value: Fraction) -> int | float | str:
     """Return `value` as a JSON number if one means exactly `value`, else as text "p/q"."""
     if value.denominator == 1:
         return int(value)
     return float(value) if Fraction(repr(float(value))) == value else rational_text(value)
+
+
+def ability_members(
+    topology: Topology,
+    node: int,
+    number: Callable[[Fraction], Any] = json_number,
+    names: Callable[[tuple[str, ...]], Any] = list,
+) -> dict[str, Any]:
+    """Return the members that describe what a switch can do; none for compute nodes and switches that only forward.
+
+    `number` and `names` give numbers and lists of names the form of the file.
+    """
+    ability = topology.abilities.get(node)
+    if ability is None:
+        return {}
+    members: dict[str, Any] = {"multicast": ability.multicast, "reduce": ability.reduce}
+    if ability.reduce_bandwidth is not None:
+        members["reduce_bandwidth"] = number(ability.reduce_bandwidth)
+    lists = {"reduce_types": ability.reduce_types, "reduce_operations": ability.reduce_operations}
+    return members | {key: names(values) for key, values in lists.items() if values}
 
 
 class _Decimal(str):

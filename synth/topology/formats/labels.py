@@ -39,25 +39,14 @@ def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
     if len(labels) > _MOST_LABELS:
         value, way_out = f"{len(labels)} labels of lines", "save what one host or rank printed"
         raise InvalidInput(f"a log must be of at most {_MOST_LABELS} hosts or ranks", value, way_out)
-    labels = [label for label in labels if _count(lines, label) >= _LEAST_LINES]
+    labels = [label for label in labels if sum(line.lstrip().startswith(label) for line in lines) >= _LEAST_LINES]
     if not labels:
         return ["\n".join(lines)]
-    of_line = [_label_of(line, labels) for line in lines]
-    return [
-        "\n".join(
-            line if label is None else line.lstrip()[len(label) :].removeprefix(" ")
-            for line, label in zip(lines, of_line, strict=True)
-            if label in (None, wanted)
-        )
-        for wanted in labels
-    ]
-
-
-def _count(lines: list[str], label: str) -> int:
-    return sum(line.lstrip().startswith(label) for line in lines)
-
-
-def _label_of(line: str, labels: list[str]) -> str | None:
-    """Return the longest label that `line` begins with: one may begin another."""
-    fitting = [label for label in labels if line.lstrip().startswith(label)]
-    return max(fitting, key=len, default=None)
+    parts: dict[str, list[str]] = {label: [] for label in labels}
+    for line in lines:
+        fitting = [label for label in labels if line.lstrip().startswith(label)]
+        label = max(fitting, key=len, default=None)  # one label may begin with another
+        for wanted, part in parts.items():
+            if label in (None, wanted):
+                part.append(line if label is None else line.lstrip()[len(label) :].removeprefix(" "))
+    return ["\n".join(part) for part in parts.values()]

@@ -19,6 +19,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.topology.abilities import ABILITY_KEYS
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
+from chorale.synth.topology.formats.json_document import ability_members
 from chorale.synth.topology.topology import Topology
 
 
@@ -76,7 +77,8 @@ def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
     ids = topology.node_ids
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=topology.spec, bandwidth_unit=topology.bandwidth_unit)
     for node, name in enumerate(ids):
-        graph.add_node(name, kind=topology.node_kind(node), **_ability_attributes(topology, node))
+        abilities = ability_members(topology, node, number=_plain, names=",".join)
+        graph.add_node(name, kind=topology.node_kind(node), **abilities)
     for link, key in zip(topology.links, topology.links.parallel_index(), strict=True):
         graph.add_edge(
             ids[link.src],
@@ -86,17 +88,6 @@ def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
             latency_s=_plain(link.latency_s),
         )
     return graph
-
-
-def _ability_attributes(topology: Topology, node: int) -> dict[str, Any]:
-    ability = topology.abilities.get(node)
-    if ability is None:
-        return {}
-    attributes: dict[str, Any] = {"multicast": ability.multicast, "reduce": ability.reduce}
-    if ability.reduce_bandwidth is not None:
-        attributes["reduce_bandwidth"] = _plain(ability.reduce_bandwidth)
-    lists = {"reduce_types": ability.reduce_types, "reduce_operations": ability.reduce_operations}
-    return attributes | {key: ",".join(names) for key, names in lists.items() if names}
 
 
 def _links(graph: nx.Graph[Any], default_bandwidth: Fraction | None) -> Iterator[NamedLink]:

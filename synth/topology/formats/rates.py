@@ -120,7 +120,17 @@ def pci_rate(speed: str, width: int, generation_if_unknown: int = 4, is_bridge: 
     generation that the GPUs of the machine have, a guess; NCCL reckons with 8 GT/s. Bridges of virtual machines
     say 2.5 GT/s and one lane, whatever they carry.
     """
-    number, lanes = _lane_speed(speed), _lane_count(width)
+    number = lanes = None
+    if speed.strip() and not speed.strip().startswith("Unknown"):
+        match = re.fullmatch(r"([0-9]{1,3})(\.[0-9])? GT/s( PCIe)?", speed.strip())
+        number = f"{match[1]}{match[2] or ''}".removesuffix(".0") if match else ""
+        if number not in _LANE:
+            way_out = f"choose from {', '.join(_LANE)} GT/s"
+            raise InvalidInput("link_speed must be a speed of PCI Express", repr(speed), way_out)
+    if width not in _UNKNOWN_WIDTHS:
+        lanes = width
+        if not 1 <= width <= 32:
+            raise InvalidInput("link_width must be a number of lanes from 1 to 32, or 0", width, "correct the file")
     if is_bridge and (number, lanes) == ("2.5", 1):
         number, lanes = None, None
     generation, lane, _ = _LANE[number] if number else _of_generation(generation_if_unknown)
@@ -157,26 +167,6 @@ def pci_rate_of(generation: int, advice: str, is_known: bool) -> Rate:
 
 def _of_generation(generation: int) -> tuple[int, Fraction, int]:
     return next(entry for entry in _LANE.values() if entry[0] == generation)
-
-
-def _lane_speed(speed: str) -> str | None:
-    text = speed.strip()
-    if not text or text.startswith("Unknown"):
-        return None
-    match = re.fullmatch(r"([0-9]{1,3})(\.[0-9])? GT/s( PCIe)?", text)
-    number = f"{match[1]}{match[2] or ''}".removesuffix(".0") if match else ""
-    if number not in _LANE:
-        way_out = f"choose from {', '.join(_LANE)} GT/s"
-        raise InvalidInput("link_speed must be a speed of PCI Express", repr(speed), way_out)
-    return number
-
-
-def _lane_count(width: int) -> int | None:
-    if width in _UNKNOWN_WIDTHS:
-        return None
-    if 1 <= width <= 32:
-        return width
-    raise InvalidInput("link_width must be a number of lanes from 1 to 32, or 0", width, "correct the file")
 
 
 _AMD_CPUS = {  # family: (links, GT/s), the most between two sockets, for NCCL

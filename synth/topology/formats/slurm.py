@@ -4,9 +4,11 @@ Also the GPUs of a Slurm cluster: nodes as the dump of one describes them, joine
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from graphlib import TopologicalSorter
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
@@ -154,11 +156,18 @@ class SlurmNodes:
         members = {switch: [node for node in nodes if node in ranked] for switch, nodes in self.tree.nodes.items()}
         links: list[tuple[str, str, int]] = [(node, switch, 1) for switch, below in members.items() for node in below]
         counts = {switch: len(below) for switch, below in members.items()}
-        for switch in _upwards(self.tree):
+        for switch in TopologicalSorter(self.tree.switches).static_order():  # lower switches first
+            if switch not in self.tree.switches:
+                continue
             children = [child for child in self.tree.switches[switch] if counts.get(child)]
             counts[switch] = sum(counts[child] for child in children)
             links += [(child, switch, counts[child]) for child in children]
-        return _without_ends(links, ranked)
+        while True:  # leave out switches that end nowhere
+            degrees = Counter(name for link in links for name in link[:2])
+            kept = [link for link in links if all(name in ranked or degrees[name] > 1 for name in link[:2])]
+            if len(kept) == len(links):
+                return kept
+            links = kept
 
     def switches(self) -> list[str]:
         """Return the switches of `links`, those of nodes first."""
@@ -181,36 +190,6 @@ def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Top
     return assemble_topology(spec, "GB/s", named, [*up, *nodes.between_switches(node_gb_per_s)])
 
 
-def _upwards(tree: SlurmTree) -> list[str]:
-    """Return the switches of switches, each after those below it."""
-    ordered: dict[str, None] = {}
-
-    def visit(switch: str) -> None:
-        if switch in ordered:
-            return
-        for child in tree.switches.get(switch, ()):
-            visit(child)
-        if switch in tree.switches:
-            ordered[switch] = None
-
-    for switch in tree.switches:
-        visit(switch)
-    return list(ordered)
-
-
-def _without_ends(links: list[tuple[str, str, int]], ranked: set[str]) -> list[tuple[str, str, int]]:
-    """Leave out switches that end nowhere, again and again."""
-    while True:
-        degrees: dict[str, int] = {}
-        for lower, upper, _ in links:
-            degrees[lower] = degrees.get(lower, 0) + 1
-            degrees[upper] = degrees.get(upper, 0) + 1
-        kept = [link for link in links if all(name in ranked or degrees[name] > 1 for name in link[:2])]
-        if len(kept) == len(links):
-            return kept
-        links = kept
-
-
 def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fraction | None, spec: str) -> Topology:
     """Return the network of the GPUs of `nodes`, each of which is like `machine`, ranked in the order of switches.
 
@@ -222,18 +201,12 @@ def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fracti
     one_box = boxes_topology(machine, BoxNetwork(2, nic_gb_per_s, rails=True, nvlink_boxes=1), spec)
     nets = [index for index, name in enumerate(one_box.node_ids) if name.startswith("net:")]
     of_a_node = sum((link.bandwidth for link in one_box.links if link.dst in nets), start=Fraction(0)) / 2
-    leaf = _switch_of_each(nodes) if len(hosts) > 1 else {}
+    leaf: dict[str, str] = {}  # the switch of each node
+    for lower, upper, _ in nodes.links() if len(hosts) > 1 else ():
+        if lower in hosts and leaf.setdefault(lower, upper) != upper:
+            rule = "a node with GPUs must hang on one switch"
+            raise InvalidInput(rule, f"{lower} on {leaf[lower]} and {upper}", "correct the file of switches")
     leaves = {(host, index): (leaf[host], None) for host in leaf for index in range(len(nets))}
     switches = [NamedNode(name, "switch") for name in nodes.switches()] if leaf else []
     between = nodes.between_switches(of_a_node) if leaf else []
     return cluster_topology(machine, hosts, Fabric(leaves, switches, between), nic_gb_per_s, spec)
-
-
-def _switch_of_each(nodes: SlurmNodes) -> dict[str, str]:
-    """Return the switch of every node. InvalidInput for a node on several."""
-    hosts, switch_of = set(nodes.ranked), dict[str, str]()
-    for lower, upper, _ in nodes.links():
-        if lower in hosts and switch_of.setdefault(lower, upper) != upper:
-            rule = "a node with GPUs must hang on one switch"
-            raise InvalidInput(rule, f"{lower} on {switch_of[lower]} and {upper}", "correct the file of switches")
-    return switch_of

@@ -4,15 +4,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import breadth_first_floor
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.topology.distance import distances_from, distances_to
-from chorale.synth.topology.sole_links import slowest, sole_links
+from chorale.synth.topology.distance import distances_from, distances_to, sole_links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
@@ -51,16 +48,6 @@ def test_the_only_way_in_is_the_way_out_with_all_links_reversed(spec: str):
         assert hops[source, topology.links.src[link]] + 1 == hops[source, node]
 
 
-def test_the_slowest_link_is_that_of_the_longest_time():
-    links = parse_topology("scaled(ring:4;link=0-1;factor=1/3)").links
-    narrow = int(np.flatnonzero(links.bandwidth_class != links.bandwidth_class[-1])[0])
-    load = np.full(len(links), 2, dtype=np.int64)
-    assert slowest(links, load) == 6
-    load[narrow] = 0
-    assert slowest(links, load) == 6  # the other direction
-    assert slowest(links, load * 0) == Fraction(0)
-
-
 @pytest.mark.parametrize("collective", ["allgather", "reduce_scatter"])
 @pytest.mark.parametrize("spec", IRREGULAR)
 def test_breadth_first_broadcast_keeps_its_floor(spec: str, collective: str):
@@ -78,10 +65,3 @@ def test_a_narrow_link_without_another_way_raises_the_floor():
         breadth_first_floor(topology, parse_collective("allgather").name)
         == (3 + 3 + 3 + Fraction(2 + 1) / Fraction(4, 3)) / 12
     )
-
-
-@given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-9, 9)))
-def test_sets_are_those_of_python(values: list[int], chosen: list[int]):
-    columns = np.array(values, dtype=np.int64), np.array(chosen, dtype=np.int64)
-    assert np.unique(columns[0]).tolist() == sorted(set(values))
-    assert np.isin(*columns).tolist() == [value in chosen for value in values]
