@@ -110,9 +110,17 @@ def job_table(path: Path) -> tuple[Table, str]:
     key = table_key()
     if key is not None:
         require_signature(data, key)
+    # The folder of what was found right, made for this user alone
+    from chorale.runners.engine.build import native_folder  # noqa: PLC0415 - only in jobs
+    from chorale.runners.measurement.machine import make_private  # noqa: PLC0415 - only in jobs
     from chorale.version import __version__  # noqa: PLC0415 - it reads files
 
-    mark = _marks() / f"{digest}-{__version__}"
+    folder = native_folder().parent / "tables"
+    if not make_private(folder):
+        raise Unavailable(
+            "what was checked needs a folder that can be written", str(folder), "set XDG_CACHE_HOME to one"
+        )
+    mark = folder / f"{digest}-{__version__}"
     if mark.exists():
         return table, digest
     from chorale.job.table.verification import checked_table  # noqa: PLC0415 - only for what nobody has looked at
@@ -150,19 +158,6 @@ def table_key() -> bytes | None:
     except OSError as error:
         rule, way_out = "CHORALE_TABLE_KEY must name a file that can be read", "name another, or unset it"
         raise InvalidInput(rule, f"{name}: {error.strerror}", way_out) from error
-
-
-def _marks() -> Path:
-    """Return the folder of what was found right, made for this user alone."""
-    from chorale.runners.engine.build import native_folder  # noqa: PLC0415 - only in jobs
-    from chorale.runners.measurement.machine import make_private  # noqa: PLC0415 - only in jobs
-
-    folder = native_folder().parent / "tables"
-    if not make_private(folder):
-        raise Unavailable(
-            "what was checked needs a folder that can be written", str(folder), "set XDG_CACHE_HOME to one"
-        )
-    return folder
 
 
 def load_table(path: str | Path) -> Table:

@@ -50,7 +50,9 @@ class ChoraleRayGroup(BaseGroup):
         node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         devices = Devices(settings.interface, TORCH_VARIABLES, node)
         self._engine = GroupEngine(table, digest, ranks, rank, exchange, devices, _LIMIT_S)
-        forget(group_name, rank)
+        # Remove the texts of `rank`, so that a later group of the same name starts empty
+        job = ray.get_runtime_context().get_job_id()
+        internal_kv._internal_kv_del(f"chorale/{job}/{group_name}/{rank}".encode())
         self._inner = _gloo_group(world_size, rank, group_name)
 
     @classmethod
@@ -222,9 +224,3 @@ def store_exchange(group_name: str, rank: int, ranks: int, limit_s: float) -> Ca
         return [found[number] for number in range(ranks)]
 
     return exchange
-
-
-def forget(group_name: str, rank: int) -> None:
-    """Remove the texts of `rank`, so that a later group of the same name starts empty."""
-    job = ray.get_runtime_context().get_job_id()
-    internal_kv._internal_kv_del(f"chorale/{job}/{group_name}/{rank}".encode())

@@ -117,7 +117,16 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     """
     if prefer not in (None, *PREFERENCES):
         raise InvalidInput("unknown preference between tables", prefer, f"choose {' or '.join(PREFERENCES)}")
-    topology = _common_topology(tables)
+    # The network of all that say one; InvalidInput for different jobs
+    way_out = "merge tables of one job only"
+    ranks = sorted({table.ranks for table in tables})
+    if len(ranks) > 1:
+        raise InvalidInput("tables must be for the same ranks", f"{', '.join(map(str, ranks))} ranks", way_out)
+    known = {table.topology.get("id"): table.topology for table in tables if table.topology}
+    if len(known) > 1:
+        specs = ", ".join(str(topology.get("spec")) for topology in known.values())
+        raise InvalidInput("tables must be for the same network", specs, way_out)
+    topology = next(iter(known.values()), {})
     ordered = tables[::-1] if prefer == "last" else tables
     entries = _joined(ordered, strict=prefer is None)
     programs = {digest: program for table in ordered for digest, program in table.programs.items()}
@@ -130,19 +139,6 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
         {digest: program for digest, program in sorted(programs.items()) if digest in used},
         tables[0].provenance if len(tables) == 1 else sources,
     )
-
-
-def _common_topology(tables: Sequence[Table]) -> Json:
-    """Return the network of all that say one; InvalidInput for different jobs."""
-    way_out = "merge tables of one job only"
-    ranks = sorted({table.ranks for table in tables})
-    if len(ranks) > 1:
-        raise InvalidInput("tables must be for the same ranks", f"{', '.join(map(str, ranks))} ranks", way_out)
-    known = {table.topology.get("id"): table.topology for table in tables if table.topology}
-    if len(known) > 1:
-        specs = ", ".join(str(topology.get("spec")) for topology in known.values())
-        raise InvalidInput("tables must be for the same network", specs, way_out)
-    return next(iter(known.values()), {})
 
 
 def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:

@@ -16,14 +16,14 @@ from chorale.job.record import recorder_of
 from chorale.job.settings import JobSettings, job_table
 from chorale.job.table.lookup import GroupEntries
 from chorale.job.table.model import Table
-from chorale.job.torch.device import GroupMember, device_transport
+from chorale.job.torch.device import device_transport
 from chorale.job.torch.functions import extend_torch
 from chorale.job.torch.inner import InnerGroup, inner_group
 from chorale.job.torch.process_group import ChoraleGroup
 from chorale.job.torch.programs import GroupPrograms
 from chorale.job.torch.recording import RecordingGroup, StatusFile, report_at_end
-from chorale.job.torch.reload import ReloadGroup, StoreExchange, TableReload
-from chorale.job.torch.transport import BatchedTransport, DeviceTransport, EngineTransport, LoadedTable
+from chorale.job.torch.reload import GroupMember, StoreExchange, TableReload
+from chorale.job.torch.transport import BatchedTransport, EngineTransport, LoadedTable
 from chorale.job.torch.work import WorkQueue
 from chorale.runners.engine.library import TORCH_VARIABLES, Devices
 from chorale.synth.errors import InvalidInput
@@ -69,9 +69,11 @@ def group_programs(
     store: of torch, for this group alone; timeout: for meeting, and for each run
     batches: makes a group for batched sends and receives; without it the engine is the only transport
     """
-    exchange = StoreExchange(store, rank, len(members), timeout.total_seconds())
+    limit_s = timeout.total_seconds()
+    member = GroupMember(rank, tuple(members), store, limit_s)
+    exchange = member.exchange()
     devices = Devices(settings.interface, TORCH_VARIABLES, _meeting_host(store))
-    loader = _Loader(tuple(members), rank, settings, timeout.total_seconds(), devices, store)
+    loader = _Loader(member, settings, devices)
     try:
         table, digest = job_table(settings.table) if settings.table else (None, "")
         current_report().table = digest or None
@@ -79,63 +81,66 @@ def group_programs(
     except Exception as error:
         exchange.give_up(f"{type(error).__name__}: {error}")
         raise
-    if table is not None and batches is not None and settings.transport != "engine":
-        batched = _batched(batches, rank, table, settings.transport == "batched")
-        loader.batched = batched
-        loaded = replace(loaded, transports={**batched, **loaded.transports})
+    for_all = settings.transport == "batched"
+    if (
+        table is not None
+        and batches is not None
+        and (for_all or (settings.transport != "engine" and torch.accelerator.is_available()))
+    ):
+        inner = batches()
+        transport = BatchedTransport(inner.group, rank, table.programs)
+        loader.batched = {device: transport for device in inner.backends if for_all or device != "cpu"}
+        loaded = replace(loaded, transports={**loader.batched, **loaded.transports})
     queue = WorkQueue(f"chorale-{'-'.join(map(str, members[:8]))}")
-    programs = GroupPrograms(loaded, settings.strict, timeout.total_seconds(), queue)
+    programs = GroupPrograms(loaded, settings.strict, limit_s, queue)
     if settings.table is not None and settings.reload_s > 0:
-        limit_s = min(timeout.total_seconds(), _RELOAD_S)
-        group = ReloadGroup(store, rank, len(members), limit_s, ",".join(map(str, members)))
+        group = replace(member, limit_s=min(limit_s, _RELOAD_S))
         programs.reload = TableReload(group, settings.table, digest, loader.another, settings.reload_s)
     return programs
 
 
 @dataclass(slots=True)
 class _Loader:
-    """Connects `rank` of a group for the programs of tables; batched: transports that serve all tables."""
+    """Connects a member of a group for the programs of tables.
 
-    members: tuple[int, ...]
-    rank: int
+    batched:   transports that serve all tables, by type of device
+    job_ranks: of the first table, 0 without one
+    """
+
+    member: GroupMember
     settings: JobSettings
-    limit_s: float
     devices: Devices
-    store: Any
     batched: Mapping[str, BatchedTransport] = field(default_factory=dict)
     job_ranks: int = 0
     turns: int = 0
 
     def first(self, table: Table | None, digest: str, exchange: StoreExchange) -> LoadedTable:
         """Return the table with which the group begins; None is a job without one. Raises as GroupEngine does."""
-        entries = GroupEntries.of(table, self.members) if table else None
-        self.job_ranks = table.ranks if table else 0
-        current_report().note_orders(table.programs.values() if table else ())
-        named = {entry.program for entry in entries.entries if entry.program} if entries is not None else set()
-        plans = frozenset(each for each in named if table and table.programs[each].is_plan)
-        if table is None or not named - plans or self.settings.transport == "batched":
-            require_one_table(self.members, [texts[0] for texts in exchange([digest])])
-            loaded = LoadedTable(digest, entries)
+        members, settings = self.member.members, self.settings
+        if table is None:
+            require_one_table(members, [texts[0] for texts in exchange([digest])])
+            return LoadedTable(digest, None)
+        self.job_ranks = table.ranks
+        current_report().note_orders(table.programs.values())
+        entries = GroupEntries.of(table, members)
+        named = {entry.program for entry in entries.entries if entry.program is not None}
+        plans = frozenset(each for each in named if table.programs[each].is_plan)
+        if named == plans or settings.transport == "batched":
+            require_one_table(members, [texts[0] for texts in exchange([digest])])
+            loaded = LoadedTable(digest, entries, digests=plans)
         else:
-            limit_s = min(self.limit_s, _MEETING_S)
-            transport = EngineTransport(table, digest, self.members, self.rank, exchange, self.devices, limit_s)
-            loaded = LoadedTable(digest, entries, {"cpu": transport}, (transport,))
-        if (kernels := self._plans(table, digest, plans)) is not None:
-            loaded = replace(loaded, owned=(*loaded.owned, kernels))
-        return replace(loaded, plans=kernels, digests=plans)
-
-    def _plans(self, table: Table | None, digest: str, plans: frozenset[str]) -> DeviceTransport | None:
-        """Return what runs `plans` of a table on this group, None where nothing does."""
-        if table is None or not plans or self.settings.transport not in ("auto", "stand-in"):
-            return None
-        largest = {name: [entry.max_bytes for entry in table.entries if entry.program == name] for name in plans}
-        texts = {
-            table.programs[name].text: min(self.settings.plan_bytes, *(size or 2**62 for size in largest[name]))
-            for name in plans
-        }
+            limit_s = min(self.member.limit_s, _MEETING_S)
+            transport = EngineTransport(table, digest, members, self.member.rank, exchange, self.devices, limit_s)
+            loaded = LoadedTable(digest, entries, {"cpu": transport}, (transport,), digests=plans)
+        if not plans or settings.transport not in ("auto", "stand-in"):
+            return loaded
+        texts = {}  # with the largest vectors for which plans get memory
+        for name in plans:
+            largest = [entry.max_bytes or 2**62 for entry in table.entries if entry.program == name]
+            texts[table.programs[name].text] = min(settings.plan_bytes, *largest)
         self.turns += 1
-        member = GroupMember(self.rank, self.members, self.store, f"{digest[:12]}-{self.turns}", self.limit_s)
-        return device_transport(member, texts, self.settings.transport == "stand-in")
+        kernels = device_transport(self.member, f"{digest[:12]}-{self.turns}", texts, settings.transport == "stand-in")
+        return loaded if kernels is None else replace(loaded, owned=(*loaded.owned, kernels), plans=kernels)
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
         """Return a table to which the group may switch. InvalidInput for one of another number of ranks."""
@@ -153,17 +158,6 @@ def _meeting_host(store: Any) -> str | None:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     return os.environ.get("MASTER_ADDR") or getattr(store, "host", None)
-
-
-def _batched(
-    batches: Callable[[], InnerGroup], rank: int, table: Table, for_all: bool
-) -> Mapping[str, BatchedTransport]:
-    """Return a transport for each device of the inner backends, but not for the processor's memory unless `for_all`."""
-    if not for_all and not torch.accelerator.is_available():
-        return {}
-    inner = batches()
-    transport = BatchedTransport(inner.group, rank, table.programs)
-    return {device: transport for device in inner.backends if for_all or device != "cpu"}
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:

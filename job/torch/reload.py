@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -90,6 +91,34 @@ class StoreExchange:
         return f"{self._name}/{rank}"
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """This process as a member of a group.
+
+    rank:    its position in `members`, which are ranks of the job
+    store:   of torch, for this group alone
+    limit_s: time that members wait for one another
+    """
+
+    rank: int
+    members: tuple[int, ...]
+    store: Any
+    limit_s: float
+
+    def exchange(self, name: str = "chorale", is_stopped: Callable[[], bool] = lambda: False) -> StoreExchange:
+        """Return an exchange for one call; name, is_stopped: see StoreExchange."""
+        return StoreExchange(self.store, self.rank, len(self.members), self.limit_s, name, is_stopped)
+
+    def exchanges(self, name: str) -> Callable[[list[str]], list[list[str]]]:
+        """Return an exchange that members call again and again, equally often for each `name`."""
+        turns = count()
+
+        def exchange(texts: list[str]) -> list[list[str]]:
+            return self.exchange(f"{name}-{next(turns)}")(texts)
+
+        return exchange
+
+
 _LOOK_S = 0.1
 
 
@@ -132,20 +161,6 @@ _RETRY_S = 30.0
 Load = Callable[[Table, str, StoreExchange], LoadedTable]
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadGroup:
-    """The group that is to agree.
-
-    store:   of torch, for this group; limit_s: for meeting and deciding; name: for people
-    """
-
-    store: Any
-    rank: int
-    ranks: int
-    limit_s: float
-    name: str
-
-
 class TableReload:
     """Watches the table file of one group in a thread, and agrees with the other ranks on when to switch.
 
@@ -155,16 +170,17 @@ class TableReload:
     calls: of the group so far; hold: the first call that waits for what the ranks decide
     """
 
-    def __init__(self, group: ReloadGroup, path: Path, digest: str, load: Load, period_s: float) -> None:
+    def __init__(self, group: GroupMember, path: Path, digest: str, load: Load, period_s: float) -> None:
         """digest: of the table that runs; load: connects this rank for another one; period_s: between two looks"""
         self._group, self._path, self._digest, self._load = group, path, digest, load
+        self._name = ",".join(map(str, group.members))
         self.calls, self.hold = 0, _NEVER
         self._switch: tuple[int, LoadedTable] | None = None
         self._failure: str | None = None
         self._changed = threading.Condition()
         self._number = 0
         self._refused: dict[str, float] = {}
-        self._thread = PeriodicThread(f"chorale-reload-{group.name}", period_s, self._look)
+        self._thread = PeriodicThread(f"chorale-reload-{self._name}", period_s, self._look)
 
     def set_limit(self, limit_s: float) -> None:
         """Lower the time limit for meeting and deciding to `limit_s`; a larger value changes nothing."""
@@ -209,9 +225,6 @@ class TableReload:
             return False
         return True
 
-    def _is_over(self) -> bool:
-        return self._thread.is_over()
-
     def _proposal(self) -> str | None:
         """Return the digest of the table to propose next, None if there is none."""
         key = f"reload/{self._number + 1}/proposal"
@@ -232,7 +245,7 @@ class TableReload:
         store.set(f"{prefix}/ready/{self._group.rank}", json.dumps(message))
         if self._group.rank == 0:
             store.set(f"{prefix}/decision", json.dumps(self._decision(prefix)))
-        if wait_for_keys(store, [f"{prefix}/decision"], 2 * self._group.limit_s, self._is_over):
+        if wait_for_keys(store, [f"{prefix}/decision"], 2 * self._group.limit_s, self._thread.is_over):
             self._fail("rank 0 of the group did not say what was decided")
             return
         decision = json.loads(store.get(f"{prefix}/decision"))
@@ -242,8 +255,7 @@ class TableReload:
         """Load the table. Return it, and the answer for the other ranks: the call at which to wait, or the reason for
         refusing.
         """
-        group = self._group
-        exchange = StoreExchange(group.store, group.rank, group.ranks, group.limit_s, f"{prefix}/rank", self._is_over)
+        exchange = self._group.exchange(f"{prefix}/rank", self._thread.is_over)
         try:
             loaded = self._load(self._read(digest), digest, exchange)
         except Exception as error:  # whatever it is, the other ranks must not wait for this one
@@ -255,7 +267,7 @@ class TableReload:
     def _read(self, digest: str) -> Table:
         """Return the table once the file of this rank has `digest`."""
         deadline_s = monotonic() + _FILE_LIMIT_S
-        while file_digest(self._path) != digest and monotonic() < deadline_s and not self._is_over():
+        while file_digest(self._path) != digest and monotonic() < deadline_s and not self._thread.is_over():
             sleep(0.05)
         table, seen = job_table(self._path)
         if seen != digest:
@@ -272,8 +284,8 @@ class TableReload:
                 return hold
 
     def _decision(self, prefix: str) -> dict[str, Any]:
-        keys = [f"{prefix}/ready/{rank}" for rank in range(self._group.ranks)]
-        if missing := wait_for_keys(self._group.store, keys, self._group.limit_s, self._is_over):
+        keys = [f"{prefix}/ready/{rank}" for rank in range(len(self._group.members))]
+        if missing := wait_for_keys(self._group.store, keys, self._group.limit_s, self._thread.is_over):
             ranks = ", ".join(key.rsplit("/", 1)[1] for key in missing)
             return {"keep": f"no word from ranks {ranks} of the group"}
         messages = [json.loads(self._group.store.get(key)) for key in keys]
@@ -302,7 +314,7 @@ class TableReload:
             self._changed.notify_all()
 
     def _tell(self, digest: str, call: int | None, reason: str | None) -> None:
-        current_report().note_reload(self._group.name, digest, call, reason)
+        current_report().note_reload(self._name, digest, call, reason)
         if self._group.rank == 0:
             what = f"runs from call {call} on" if reason is None else f"is not taken: {reason}"
-            sys.stderr.write(f"chorale: table {digest[:12]} {what} (group of {self._group.ranks} ranks)\n")
+            sys.stderr.write(f"chorale: table {digest[:12]} {what} (group of {len(self._group.members)} ranks)\n")

@@ -57,7 +57,7 @@ def native_folder() -> Path:
     It is never a data folder: those are shared, copied and unpacked from archives, and this code gets executed. If the
     home folder is not writable, it is this user's folder for temporary files.
     """
-    from chorale.runners.measurement.machine import make_private, temporary_folder  # noqa: PLC0415 - as in _build_once
+    from chorale.runners.measurement.machine import make_private, temporary_folder  # noqa: PLC0415 - as in build_native
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")
     with suppress(OSError):
@@ -88,8 +88,22 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
         return shipped
     compiler = find_compiler()
     path = (folder or native_folder()).absolute() / target.name / _key(target, compiler) / target.name
-    if not path.exists():
-        _build_once(target, compiler, path)
+    if path.exists():
+        return path
+    from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - only who builds pays for it
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        rule, way_out = "native code needs a folder that can be written", "set XDG_CACHE_HOME to one"
+        raise Unavailable(rule, f"{path.parent}: {error.strerror}", way_out) from error
+    refusal = Unavailable("native code must be built in time", f"another process builds {path}", "try again")
+    lock = acquire_lock(path.parent / LOCK, _LIMIT_S, refusal)
+    try:
+        if not path.exists():
+            _build(target, compiler, path)
+    finally:
+        lock.release()
     return path
 
 
@@ -145,23 +159,6 @@ def _hash_of_sources(target: NativeTarget, digest: hashlib._Hash) -> str:
     for path in (*sorted({*target.sources, *headers}), *archives):
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
-
-
-def _build_once(target: NativeTarget, compiler: Command, path: Path) -> None:
-    from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - only who builds pays for it
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        rule, way_out = "native code needs a folder that can be written", "set XDG_CACHE_HOME to one"
-        raise Unavailable(rule, f"{path.parent}: {error.strerror}", way_out) from error
-    refusal = Unavailable("native code must be built in time", f"another process builds {path}", "try again")
-    lock = acquire_lock(path.parent / LOCK, _LIMIT_S, refusal)
-    try:
-        if not path.exists():
-            _build(target, compiler, path)
-    finally:
-        lock.release()
 
 
 def _build(target: NativeTarget, compiler: Command, path: Path) -> None:

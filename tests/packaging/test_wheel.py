@@ -26,7 +26,7 @@ def test_the_wheel_owns_one_import_name(wheel):
     assert {
         "chorale/synth/kernels/native.pyi",
         "chorale/runners/fabric/native/links.cpp",
-        "chorale/runners/fabric/native/link.hpp",
+        "chorale/runners/fabric/native/system.hpp",
         "chorale/runners/nccl/native/plugin.cpp",
         "chorale/runners/nccl/native/table.hpp",
         "chorale/runners/oneccl/native/oneccl.cpp",

@@ -10,14 +10,15 @@
 #include <sys/prctl.h>
 
 #include <cstdlib>
+#include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <tuple>
 #include <utility>
 
-#include "link.hpp"
 #include "pipe.hpp"
 #include "sockets.hpp"
 #include "system.hpp"

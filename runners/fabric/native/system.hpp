@@ -1,4 +1,5 @@
-// What emulators ask of Linux: namespaces by path, descriptors, precedence, and waiting for sockets and points in time.
+// What both emulators need: the clock of a link, namespaces by path, descriptors, precedence, and waiting for sockets and
+// points in time.
 #pragma once
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -20,6 +22,27 @@
 #include "failure.hpp"
 
 namespace chorale {
+
+// A link as a clock: nothing here waits or reads a clock. What it carries starts when what came before has ended, or
+// when it arrived if that is later: so whoever looks late loses no rate, and what a link idles is lost, as on a wire.
+class LinkClock {
+public:
+    void set_pace(double ns_per_byte) { ns_per_byte_ = ns_per_byte; }
+    double ns_per_byte() const { return ns_per_byte_; }
+
+    // Returns when `bytes` that arrived at `ready_ns` have been carried; rounded up, never faster than the rate.
+    int64_t carry(size_t bytes, int64_t ready_ns) {
+        const double duration_ns = std::ceil(static_cast<double>(bytes) * ns_per_byte_);
+        return end_ns_ = std::max(end_ns_, ready_ns) + static_cast<int64_t>(duration_ns);
+    }
+
+    // When all that was carried so far ends.
+    int64_t end_ns() const { return end_ns_; }
+
+private:
+    double ns_per_byte_ = 0;
+    int64_t end_ns_ = 0;
+};
 
 inline Failure refused(const std::string& what) {
     return Failure(CHORALE_SYSTEM, what + ": " + std::strerror(errno));

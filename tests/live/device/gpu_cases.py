@@ -24,7 +24,8 @@ from chorale.job import report
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.job.table.verification import table_program
-from chorale.job.torch.device import OVERLAPPING, GroupMember
+from chorale.job.torch.device import OVERLAPPING
+from chorale.job.torch.reload import GroupMember
 from chorale.job.torch.transport import BatchedTransport
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
 from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
@@ -77,8 +78,8 @@ class Rank:
     def __init__(self, rank: int, ranks: int, name: str, folder: Path) -> None:
         self.rank, self.ranks, self.device, self.folder = rank, ranks, torch.device(name), folder
         self.store = store = dist.FileStore(str(folder / "store"), ranks)
-        member = GroupMember(rank, tuple(range(ranks)), store, "cases", 60.0)
-        self.meet = member.exchange()
+        member = GroupMember(rank, tuple(range(ranks)), store, 60.0)
+        self.meet = member.exchanges("cases")
         device: PlanDevice
         if name == "cuda":
             torch.cuda.set_device(0)

@@ -47,6 +47,12 @@ def exact_values(type: DataType, operation: ReduceOp, count: int, random: np.ran
     return random.integers(-15, 16, count).astype(dtype)
 
 
+def many_magnitudes(rank: int, elements: int) -> Array:
+    """Return float32 numbers of many magnitudes for `rank`, so that the order of additions shows in the sum."""
+    rng = np.random.default_rng([rank, elements])
+    return (rng.standard_normal(elements) * 10.0 ** rng.integers(-6, 7, elements)).astype(np.float32)
+
+
 def combined(inputs: Sequence[Array], type: DataType, operation: ReduceOp) -> Array:
     """Return the elements of all ranks combined, in the order of ranks and in the arithmetic of their type."""
     result = inputs[0].copy()

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from chorale.runners.mpi.algorithms import MpiAlgorithms, ToolInterface
 from chorale.synth.collective import CollectiveName
-from tests.live.job.job_rank import contribution
+from tests.live.engine.reference import many_magnitudes
 
 SIZES = (1024, 16384)
 
@@ -32,7 +32,7 @@ def say_digests(world: MPI.Comm) -> None:
     """Write the digests of sums on `world`."""
     digests = []
     for size_bytes in SIZES:
-        vector = contribution(world.rank, size_bytes // 4)
+        vector = many_magnitudes(world.rank, size_bytes // 4)
         result = np.empty_like(vector)
         world.Allreduce(vector, result)
         digests.append(hashlib.sha256(result.tobytes()).hexdigest()[:16])

@@ -15,7 +15,6 @@ from chorale.job.group import GroupEngine
 from chorale.job.settings import read_table
 from chorale.job.table.lookup import Fallback
 from chorale.runners.engine.library import Work
-from chorale.synth.errors import ChoraleError
 
 ELEMENT_BYTES = 4
 
@@ -50,11 +49,7 @@ def in_group(task: Mapping[str, Any], group: list[int]) -> None:
     """Join a group and run its sizes."""
     table, digest = read_table(Path(task["table"]))
     position = group.index(task["rank"])
-    try:
-        engine = GroupEngine(table, digest, group, position, exchange, limit_s=20.0)
-    except ChoraleError as error:
-        say({"error": str(error)})
-        return
+    engine = GroupEngine(table, digest, group, position, exchange, limit_s=20.0)
     say({str(size): allreduce(engine, position, len(group), size) for size in task["sizes"]})
     sys.stdin.readline()  # nobody leaves before all have finished
     engine.close()

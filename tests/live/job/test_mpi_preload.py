@@ -104,15 +104,6 @@ def test_ranks_with_different_tables_are_named(program: Path, table: Path, tmp_p
     assert "ranks 2:" in done.stderr
 
 
-def test_a_damaged_table_is_an_error_at_the_start(program: Path, table: Path, tmp_path: Path) -> None:
-    data = bytearray(table.read_bytes())
-    data[-1] ^= 1
-    (tmp_path / "damaged").write_bytes(data)
-    done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "damaged")})
-    assert done.returncode != 0
-    assert "the tuning table is damaged" in done.stderr
-
-
 def test_a_table_whose_words_are_not_those_of_its_text_is_an_error_at_the_start(
     program: Path, table: Path, tmp_path: Path
 ) -> None:

@@ -100,16 +100,3 @@ def test_the_answer_of_a_campaign_runs_in_a_job(
     for ended in of_pair:
         assert {ended[str(size)]["program"] for size in SIZES[1:]} == set(pair["programs"])
         assert all(ended[str(size)]["right"] for size in SIZES[1:])
-
-
-def test_ranks_with_different_tables_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    schedule = ch.synthesize("complete:2", "allreduce", method="ring")
-    (tmp_path / "program.xml").write_text(ch.lower(schedule).text)
-    tables = [tmp_path / "small", tmp_path / "large"]
-    for table, sizes in zip(tables, ("-64KiB", "64KiB-"), strict=True):
-        written(capsys, table, "write", tmp_path / "program.xml", "--sizes", sizes)
-    (ended,) = job(tables, [[0, 1]])
-    for said in ended:
-        assert "all ranks of a job must have the same tuning table" in said["error"]
-        assert "ranks 0: " in said["error"]
-        assert "ranks 1: " in said["error"]

@@ -1,21 +1,28 @@
-"""Records of what a job calls: what goes in comes out, sums are sums, clusters keep all time and what matters most."""
+"""Records of what a job calls: what one rank counts, its file, sums of records, clusters of sizes."""
 
 import json
 import math
+import os
+import stat
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.job.record import (
+    CallClock,
     CallCount,
     CallKey,
+    JobRecorder,
     Record,
     merge,
     parse_record,
+    read_record,
     record_bytes,
     size_clusters,
     size_weights,
+    write_whole,
 )
 from chorale.synth.errors import InvalidInput
 
@@ -84,15 +91,9 @@ def test_clusters_keep_all_sizes_and_all_time(seconds: dict[int, float], most: i
     for cluster, sizes in zip(clusters, inside, strict=True):
         assert cluster.size_bytes in sizes
         assert cluster.seconds == sum(seconds[size] for size in sizes)
-
-
-@given(SECONDS, st.integers(1, 10))
-def test_weights_are_shares_of_the_time(seconds: dict[int, float], most: int) -> None:
-    clusters = size_clusters(seconds, most)
-    weights = size_weights(clusters)
+    weights, total = size_weights(clusters), sum(seconds.values())
     assert sum(weights) == pytest.approx(1)
-    if any(seconds.values()):
-        assert weights == pytest.approx([cluster.seconds / sum(seconds.values()) for cluster in clusters])
+    assert not total or weights == pytest.approx([cluster.seconds / total for cluster in clusters])
 
 
 def test_the_size_with_most_time_stands_for_its_neighbours() -> None:
@@ -101,3 +102,35 @@ def test_the_size_with_most_time_stands_for_its_neighbours() -> None:
         (1024, 1000, 1030),
         (2**20, 2**20, 2**20),
     ]
+
+
+def test_calls_under_way_at_once_do_not_count_their_waiting_twice() -> None:
+    times = iter([0.0, 1.0, 5.0, 7.0, 10.0, 11.5])
+    clock = CallClock(lambda: next(times))
+    first, second = clock.start(), clock.start()
+    assert (first(), second()) == (5.0, 2.0)
+    assert clock.start()() == 1.5
+
+
+def test_the_file_says_what_was_counted(tmp_path: Path) -> None:
+    recorder = JobRecorder(2)
+    recorder.add("allgather", "float32", range(2), None, 64, 0.5)
+    recorder.add("allgather", "float32", (0, 1), None, 64, 0.25)
+    recorder.add("broadcast", "int8", (1, 0), 1, 64, 0.25)
+    recorder.write(tmp_path / "job.json")
+    assert read_record(tmp_path / "job.json") == recorder.record()
+    assert recorder.record().calls == {
+        CallKey("allgather", "float32", None, None, 64): CallCount(2, 0.75),
+        CallKey("broadcast", "int8", (1, 0), 1, 64): CallCount(1, 0.25),
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
+
+
+def test_a_file_is_replaced_and_a_device_stays(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    for content in (b"first, and longer", b"second"):
+        write_whole(path, content)
+        assert path.read_bytes() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["record.json"]
+    write_whole(Path("/dev/null"), b"content")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

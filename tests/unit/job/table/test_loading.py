@@ -41,21 +41,3 @@ def test_a_program_is_short_in_print(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="none"):
         chorale.load_table(str(tmp_path / "none"))
-
-
-def test_reading_a_table_takes_an_instant(tmp_path: Path) -> None:
-    """Of processor time, imports included, beside what it costs to import four modules of the standard library."""
-    (tmp_path / "t").write_bytes(table_bytes(ring_table()))
-    pairs = [
-        (_seconds("import dataclasses, hashlib, json, pathlib"), _seconds(LOADING, tmp_path / "t")) for _ in range(5)
-    ]
-    reference_s, loading_s = (min(column) for column in zip(*pairs, strict=True))
-    assert loading_s < 3 * reference_s, pairs
-
-
-LOADING = "import chorale, sys; chorale.load_table(sys.argv[1])"
-
-
-def _seconds(code: str, *arguments: Path) -> float:
-    timed = f"import time; start_s = time.process_time(); {code}; print(time.process_time() - start_s)"
-    return float(subprocess.run([sys.executable, "-c", timed, *arguments], capture_output=True, check=True).stdout)

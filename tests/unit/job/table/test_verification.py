@@ -49,14 +49,6 @@ def test_a_program_with_a_wrong_sum_is_found() -> None:
     assert {violation.program for violation in found} == {wrong.digest}
 
 
-def test_words_that_are_not_those_of_the_text_are_found() -> None:
-    program = the_program(whole())
-    words = (program.words[0], program.words[0], *program.words[2:])
-    _, violations = checked_table(table_bytes(with_program(whole(), replace(program, words=words))))
-    assert [violation.rule for violation in violations] == ["words"]
-    assert "rank 1" in violations[0].message
-
-
 def test_a_text_under_the_digest_of_another_is_found() -> None:
     program = the_program(whole())
     renamed = replace(program, text=program.text.replace(b'name="', b'name="x', 1))

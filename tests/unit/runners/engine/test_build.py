@@ -16,10 +16,12 @@ GOOD = '#include "value.hpp"\nint main() { return VALUE; }\n'
 
 @pytest.fixture
 def target(tmp_path: Path) -> NativeTarget:
-    """Return a program that ends with 3."""
+    """Return a program that ends with 3; one of its headers lies in another folder."""
     (tmp_path / "program.cpp").write_text(GOOD)
-    (tmp_path / "value.hpp").write_text("#define VALUE 3\n")
-    return NativeTarget("program", (tmp_path / "program.cpp",))
+    (tmp_path / "value.hpp").write_text('#include "number.hpp"\n#define VALUE NUMBER\n')
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "number.hpp").write_text("#define NUMBER 3\n")
+    return NativeTarget("program", (tmp_path / "program.cpp",), (), (tmp_path / "other",))
 
 
 def result(path: Path) -> int:
@@ -36,7 +38,12 @@ def test_built_once(target: NativeTarget, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text"), [("program.cpp", "int main() { return 5; }\n"), ("value.hpp", "#define VALUE 5\n")]
+    ("file", "text"),
+    [
+        ("program.cpp", "int main() { return 5; }\n"),
+        ("value.hpp", "#define VALUE 5\n"),
+        ("other/number.hpp", "#define NUMBER 5\n"),
+    ],
 )
 def test_built_again_after_a_change(target: NativeTarget, tmp_path: Path, file: str, text: str) -> None:
     first = build_native(target, tmp_path / "home")
@@ -47,7 +54,7 @@ def test_built_again_after_a_change(target: NativeTarget, tmp_path: Path, file: 
 
 def test_flags_make_another_program(target: NativeTarget, tmp_path: Path) -> None:
     first = build_native(target, tmp_path / "home")
-    other = NativeTarget(target.name, target.sources, ("-O0",))
+    other = NativeTarget(target.name, target.sources, ("-O0",), target.includes)
     assert build_native(other, tmp_path / "home") != first
 
 
@@ -60,9 +67,10 @@ def test_of_processes_that_build_at_once_one_does(
     monkeypatch.setenv("CXX", str(compiler))
     script = (
         "import sys; from pathlib import Path; from chorale.runners.engine.build import NativeTarget, build_native; "
-        "print(build_native(NativeTarget('program', (Path(sys.argv[1]),)), Path(sys.argv[2])))"
+        "source, home, other = map(Path, sys.argv[1:]); "
+        "print(build_native(NativeTarget('program', (source,), (), (other,)), home))"
     )
-    command = [sys.executable, "-c", script, str(target.sources[0]), str(tmp_path / "home")]
+    command = [sys.executable, "-c", script, *map(str, (target.sources[0], tmp_path / "home", tmp_path / "other"))]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     paths = {process.communicate(timeout=60)[0] for process in running}
     assert [process.returncode for process in running] == [0, 0, 0]
