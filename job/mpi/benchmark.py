@@ -14,15 +14,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from chorale.job.mpi.preload import NATIVE, find_mpicc, preload_library
 from chorale.job.settings import read_table
 from chorale.runners.api.units import parse_sizes
-from chorale.runners.mpi.job import JobEnded, MpiJob
-from chorale.runners.mpi.launch import mpi_launch_of, rank_command
+from chorale.runners.mpi.launch import mpi_launch_of, rank_command, start_launch
+from chorale.runners.process_launch.processes import STDERR, STDOUT
 from chorale.synth.collective import STANDARD
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -31,6 +30,7 @@ from chorale.synth.topology.topology import Topology
 _ELEMENT_BYTES = 4
 _MOST_BYTES = 2**30
 _COMPILE_S = 60.0
+_POLL_S = 0.05
 
 
 def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
@@ -76,22 +76,22 @@ def _launched(
 ) -> dict[int, list[float]]:
     """Return the seconds of each repeat by size, of one launch of the program with arguments and variables `words`."""
     command = rank_command("/usr/bin/env", *words)
-    job, ended = MpiJob(mpi_launch_of(topology, options.where, options.fabric, options.hosts, command)), False
+    started = start_launch(mpi_launch_of(topology, options.where, options.fabric, options.hosts, command))
+    deadline_s = time.monotonic() + options.timeout
     try:
-        with suppress(JobEnded):
-            job.receive(time.monotonic() + options.timeout)
-        deaths, lines = job.deaths(), job.output_tail()
-        ended = True
-    except TimeoutError:
-        way_out = "allow more time by --timeout, or name fewer sizes"
-        raise CheckFailed("the program must end in time", f"not after {options.timeout} s", way_out) from None
+        while (code := started.poll()) is None and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        lines = (started.read(STDOUT) + started.read(STDERR)).decode(errors="replace").splitlines()
     finally:
-        job.close(gracefully=ended)
+        started.close()
+    if code is None:
+        way_out = "allow more time by --timeout, or name fewer sizes"
+        raise CheckFailed("the program must end in time", f"not after {options.timeout} s", way_out)
     said = [line.split() for line in lines]
     times = {int(each[1]): [float(word) for word in each[2:]] for each in said if each[:1] == ["times"]}
     wrong = [each[1] for each in said if each[:1] == ["wrong"]]
-    if wrong or deaths or set(times) != set(sizes):
-        found = f"wrong at {wrong} bytes" if wrong else "; ".join(lines[-3:]) or f"ranks that failed: {deaths}"
+    if wrong or code or set(times) != set(sizes):
+        found = f"wrong at {wrong} bytes" if wrong else "; ".join(lines[-3:]) or f"it ended with code {code}"
         raise CheckFailed("every rank must end well, with right results", found, "see what it says")
     return times
 

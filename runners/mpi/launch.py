@@ -7,18 +7,36 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
 
+from chorale.runners.execution.started_ranks import TOKEN
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.measurement.machine import Facts
-from chorale.runners.process_launch.processes import CLUSTER, FABRIC, LOOPBACK, rank_environment, require_network_kind
-from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, SlurmAllocation, in_slurm_job, require_one_process
+from chorale.runners.process_launch.processes import (
+    CLUSTER,
+    FABRIC,
+    LOOPBACK,
+    LocalHost,
+    LocalProcess,
+    ProcessSpec,
+    rank_environment,
+    require_network_kind,
+)
+from chorale.runners.process_launch.slurm import (
+    HYDRA_SCRIPT,
+    OPEN_MPI_ARGUMENTS,
+    SlurmAllocation,
+    SlurmHost,
+    SlurmProcess,
+    in_slurm_job,
+    require_one_process,
+)
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -29,36 +47,12 @@ _INSTALL = "pip install 'chorale-collectives[mpi]', or load the site's MPI and p
 _LIMIT_S = 20.0
 
 
-class Launcher(Protocol):
-    """Options of an mpiexec, except the number of ranks."""
-
-    def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
-        """Return the options for ranks on `hosts` in that order: a comma list, @FILE with one host per line, or None
-        for the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
-        """
-        ...
-
-    def in_fabric(self, addresses: Sequence[str]) -> tuple[str, ...]:
-        """Return the options for one rank on each node of a fabric; messages use only the fabric's links."""
-        ...
-
-    def passing(self, environment: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the options with which all ranks get the variables of `environment`, which the launcher has."""
-        ...
-
-    @property
-    def in_slurm(self) -> tuple[str, ...]:
-        """Options inside a Slurm job, where `HYDRA_SCRIPT` starts the steps of launchers that support it."""
-        ...
-
-    @property
-    def fabric_environment(self) -> Mapping[str, str]:
-        """Variables that keep messages on the links of a fabric."""
-        ...
-
-
 class MpichLauncher:
-    """Implements `Launcher` for MPICH's Hydra."""
+    """Options of MPICH's Hydra, except the number of ranks.
+
+    fabric_environment: variables that keep messages on the links of a fabric
+    in_slurm:           options inside a Slurm job, where `HYDRA_SCRIPT` starts the steps
+    """
 
     fabric_environment: Mapping[str, str] = {
         "MPIR_CVAR_CH4_NETMOD": "ofi",
@@ -66,23 +60,28 @@ class MpichLauncher:
         "FI_PROVIDER": "tcp",
         "FI_TCP_IFACE": NODE_DEVICE,
     }
-    in_slurm = ("-launcher", "slurm", "-launcher-exec", SCRIPT)
+    in_slurm: tuple[str, ...] = ("-launcher", "slurm", "-launcher-exec", SCRIPT)
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
+        """Return the options for ranks on `hosts` in that order: a comma list, @FILE with one host per line, or None
+        for the hosts of the scheduler's allocation. Raises InvalidInput for a file that cannot be read.
+        """
         if hosts is None:
             return ()
         return ("-f", hosts.removeprefix("@")) if hosts.startswith("@") else ("-hosts", hosts)
 
     def in_fabric(self, addresses: Sequence[str]) -> tuple[str, ...]:
+        """Return the options for one rank on each node of a fabric; messages use only the fabric's links."""
         by_script = ("-ppn", "1", "-launcher", "ssh", "-launcher-exec", SCRIPT)
         return ("-iface", NODE_DEVICE, *self.on_hosts(",".join(addresses)), *by_script)
 
-    def passing(self, environment: Mapping[str, str]) -> tuple[str, ...]:
-        return ()  # it passes on all there are
+    def passing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the options with which all ranks get the launcher's variables `names`; Hydra passes all on."""
+        return ()
 
 
-class OpenMpiLauncher:
-    """Implements `Launcher` for Open MPI's mpirun, from 5.0 on."""
+class OpenMpiLauncher(MpichLauncher):
+    """Options of Open MPI's mpirun, from 5.0 on."""
 
     fabric_environment: Mapping[str, str] = {
         "OMPI_MCA_pml": "ob1",
@@ -90,13 +89,18 @@ class OpenMpiLauncher:
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
         "OMPI_MCA_mpi_yield_when_idle": "1",  # it takes each node for a machine of its own
     }
-    in_slurm: tuple[str, ...] = ()  # see `launcher_environment`
+    in_slurm = ()  # variables, see `start_launch`
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
-        # It would put as many ranks as there are cores on each host of a file.
-        names = _hosts_of_file(hosts.removeprefix("@")) if hosts and hosts.startswith("@") else hosts
-        named = ("--host", names) if names else ()
+        if hosts and hosts.startswith("@"):  # it would put as many ranks as there are cores on each host of a file
+            try:
+                lines = Path(hosts.removeprefix("@")).read_text().splitlines()
+            except OSError as error:
+                way_out = "name another, or hosts as a comma list"
+                raise InvalidInput("a file of hosts must be there", error, way_out) from error
+            hosts = ",".join(name for line in lines if (name := line.split("#")[0].strip()))
+        named = ("--host", hosts) if hosts else ()
         return (*root, *named, "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none")
 
     def in_fabric(self, addresses: Sequence[str]) -> tuple[str, ...]:
@@ -104,8 +108,11 @@ class OpenMpiLauncher:
         attached = "--leave-session-attached"  # its daemons stay descendants of the launcher, and die with it
         return (*self.on_hosts(",".join(addresses)), "--prtemca", "prte_if_include", NODE_DEVICE, *by_script, attached)
 
-    def passing(self, environment: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(word for name in environment for word in ("-x", name))
+    def passing(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(word for name in names for word in ("-x", name))
+
+
+MPICH, OPEN_MPI = "MPICH", "Open MPI"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +123,11 @@ class MpiVersion:
     number: str
 
     @property
-    def launcher(self) -> Launcher:
+    def launcher(self) -> MpichLauncher:
         return OpenMpiLauncher() if self.name == OPEN_MPI else MpichLauncher()
 
     def __str__(self) -> str:
         return f"{self.name} {self.number}".strip()
-
-
-def _hosts_of_file(path: str) -> str:
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise InvalidInput("a file of hosts must be there", error, "name another, or hosts as a comma list") from error
-    return ",".join(name for line in lines if (name := line.split("#")[0].strip()))
-
-
-MPICH, OPEN_MPI = "MPICH", "Open MPI"
 
 
 def find_mpiexec() -> str:
@@ -186,7 +182,7 @@ def rank_hosts(hosts: str | None, ranks: int) -> RankHosts:
         if ranks % len(listed):
             rule = f"hosts of a Slurm job must share the {ranks} ranks evenly, or have counts, as in n1:3,n2:5"
             raise InvalidInput(rule, hosts, "name other hosts, or add counts")
-        return _counted(tuple((host, ranks // len(listed)) for host, _ in listed))
+        return _counted([(host, ranks // len(listed)) for host, _ in listed])
     if len(expected) > ranks:
         rule = f"--hosts must have at most one place for each of the {ranks} ranks"
         raise InvalidInput(rule, f"{hosts} with {len(expected)}", "name fewer hosts, or run a larger network")
@@ -203,23 +199,21 @@ def require_known_hosts(hosts: str | None) -> None:
             raise Unavailable("every host of --hosts must have an address", f"{host}: {error}", way_out) from None
 
 
-def _counted(listed: tuple[tuple[str, int], ...]) -> RankHosts:
+def _counted(listed: Sequence[tuple[str, int]]) -> RankHosts:
     names = ",".join(f"{host}:{count}" if count > 1 else host for host, count in listed)
     return RankHosts(names, tuple(host for host, count in listed for _ in range(count)))
 
 
 def _listed(hosts: str) -> list[tuple[str, int]]:
     """Return (host, ranks) of a comma list or of the lines of @FILE; none for a file that cannot be read."""
-    if not hosts.startswith("@"):
-        return [_entry(word) for word in hosts.split(",") if word]
     path = Path(hosts.removeprefix("@"))
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return [_entry(words[0]) for line in lines if (words := line.split("#")[0].split())]
-
-
-def _entry(word: str) -> tuple[str, int]:
-    name, _, count = word.partition(":")
-    return name, int(count) if count.isdigit() else 1
+    if not hosts.startswith("@"):
+        words = [word for word in hosts.split(",") if word]
+    else:
+        lines = path.read_text().splitlines() if path.is_file() else []
+        words = [found[0] for line in lines if (found := line.split("#")[0].split())]
+    entries = (word.partition(":") for word in words)
+    return [(name, int(count) if count.isdigit() else 1) for name, _, count in entries]
 
 
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
@@ -270,59 +264,69 @@ def mpi_launch_of(
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
     command = (*_RANK, str(ranks)) if command is None else tuple(command)
-    if where == LOOPBACK:
-        return _on_hosts(mpiexec, ranks, command, "localhost", LOOPBACK)
-    if where != CLUSTER and hosts is None and (found := find_fabric(topology.id, fabric)) is not None:
-        return _in_fabric(mpiexec, found, command)
-    has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
-    if has_cluster and where != FABRIC and fabric is None:
-        return _on_cluster(mpiexec, ranks, command, hosts)
-    rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
-    wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
-    way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
-    raise Unavailable(rule, f"none for {wanted}", way_out)
-
-
-def _on_cluster(mpiexec: str, ranks: int, command: tuple[str, ...], hosts: str | None) -> MpiLaunch:
-    """Return how to start `ranks` on a cluster; in a job of Slurm by steps that keep the order of hosts."""
-    determined = rank_hosts(hosts, ranks)
-    launch = _on_hosts(mpiexec, ranks, command, determined.names, CLUSTER)
-    launch = replace(launch, hosts=determined.expected)
-    if not in_slurm_job():
-        return launch
-    options = mpi_version(mpiexec).launcher.in_slurm
-    return replace(launch, argv=(mpiexec, *options, *launch.argv[1:]), script=HYDRA_SCRIPT, in_steps=True)
-
-
-def _on_hosts(mpiexec: str, ranks: int, command: tuple[str, ...], hosts: str | None, network: str) -> MpiLaunch:
-    """Return how to start `ranks` on `hosts`; the launcher finds the hosts of an allocation by itself."""
-    launcher, environment = mpi_version(mpiexec).launcher, rank_environment()
-    options = (*launcher.on_hosts(hosts), *launcher.passing(environment))
-    return MpiLaunch(
-        (mpiexec, *options, "-n", str(ranks), *command),
-        environment,
-        facts={"network": network},
-        is_here=network == LOOPBACK,
-    )
-
-
-def _in_fabric(mpiexec: str, fabric: EmulatedFabric, command: tuple[str, ...]) -> MpiLaunch:
-    """Return how to start a rank on every node of `fabric`, so that all that they say goes over its links.
-
-    The launcher runs on rank 0 and reaches the other nodes by a script in the place of ssh.
-    """
     launcher = mpi_version(mpiexec).launcher
+    may_be_fabric = where in (None, FABRIC) and hosts is None
+    if may_be_fabric and (found := find_fabric(topology.id, fabric)) is not None:
+        return _in_fabric(mpiexec, launcher, found, command)
+    has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
+    if where == LOOPBACK:
+        placed = RankHosts("localhost")
+    elif has_cluster and where != FABRIC and fabric is None:
+        placed = rank_hosts(hosts, ranks)
+    else:
+        rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
+        wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
+        way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
+        raise Unavailable(rule, f"none for {wanted}", way_out)
+    in_steps = where != LOOPBACK and in_slurm_job()
+    environment = rank_environment()
+    # The launcher finds the hosts of an allocation by itself; in a job of Slurm, steps keep the order of hosts.
+    options = (*(launcher.in_slurm if in_steps else ()), *launcher.on_hosts(placed.names))
+    argv = (mpiexec, *options, *launcher.passing((*environment, TOKEN)), "-n", str(ranks), *command)
+    is_here, script = where == LOOPBACK, HYDRA_SCRIPT if in_steps else ""
+    facts = {"network": LOOPBACK if is_here else CLUSTER}
+    return MpiLaunch(argv, environment, script, facts, is_here, placed.expected, in_steps)
+
+
+def _in_fabric(mpiexec: str, launcher: MpichLauncher, fabric: EmulatedFabric, command: tuple[str, ...]) -> MpiLaunch:
+    """Return how to start a rank on every node of `fabric`, so that all that they say to each other uses its links.
+
+    The launcher runs on rank 0 and reaches the other nodes by a script that takes options, an address and a command as
+    ssh does.
+    """
     environment = {**rank_environment(), **launcher.fabric_environment}
-    addresses = [fabric.address(rank) for rank in range(fabric.ranks)]
-    options = (*launcher.in_fabric(addresses), *launcher.passing(environment))
-    start = (mpiexec, *options, "-n", str(fabric.ranks), *command)
-    argv = (*fabric.command_prefix(0), *start)
-    return MpiLaunch(argv, environment, _enter_script(fabric), fabric.facts(), is_here=True)
+    options = launcher.in_fabric([fabric.address(rank) for rank in range(fabric.ranks)])
+    start = (mpiexec, *options, *launcher.passing((*environment, TOKEN)), "-n", str(fabric.ranks), *command)
+    cases = "\n".join(
+        f'{fabric.address(rank)}) exec {shlex.join(fabric.command_prefix(rank, from_inside=True))} /bin/sh -c "$*" ;;'
+        for rank in range(fabric.ranks)
+    )
+    skip = 'while case "$1" in -*) ;; *) false ;; esac; do shift; done'
+    script = f'#!/bin/sh\n{skip}\nhost="$1"\nshift\ncase "$host" in\n{cases}\nesac\nexit 1\n'
+    return MpiLaunch((*fabric.command_prefix(0), *start), environment, script, fabric.facts(), is_here=True)
+
+
+def start_launch(
+    launch: MpiLaunch, words: Sequence[str] = (), variables: Mapping[str, str] = MappingProxyType({})
+) -> LocalProcess | SlurmProcess:
+    """Start the launcher with more arguments and variables of its ranks. Whatever it has started must be ended too."""
+    settings = []
+    if launch.in_steps:
+        script, steps = '"$PWD/launcher"', f'"{OPEN_MPI_ARGUMENTS}$CHORALE_STEP"'
+        settings += [f"HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC={script}"]
+        settings += [f"PRTE_MCA_plm_slurm_args={steps} OMPI_MCA_plm_slurm_args={steps}"]
+    elif launch.is_here:
+        settings.append('TMPDIR="$PWD"')  # an MPI puts its files where they are removed, whatever its end
+    command = shlex.join((*launch.argv, *words)).replace(SCRIPT, '"$PWD/launcher"')
+    text = f"export {' '.join(settings)}\nexec {command}" if settings else f"exec {command}"
+    host = SlurmHost() if launch.in_steps else LocalHost()
+    environment = {**launch.environment, **variables}
+    return host.start(ProcessSpec(("/bin/sh", "-c", text), environment, {"launcher": launch.script.encode()}))
 
 
 _SUPERVISE = (
     '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:--1}}}; '
-    """printf '\\n@chorale {"answer":"died","rank":%s,"code":%s}\\n' "$rank" "$code"; sleep 1; exit $code"""
+    """printf '\\nchorale: rank %s ended with code %s\\n' "$rank" "$code"; sleep 1; exit $code"""
 )
 """A launcher kills all ranks when one has died, and then takes any of them for the one that died. So a shell sees to
 each rank, says which one died of what, and only then lets the launcher know."""
@@ -334,13 +338,3 @@ def rank_command(*argv: str) -> tuple[str, ...]:
 
 
 _RANK = rank_command(sys.executable, "-P", "-m", "chorale.runners.mpi.rank")
-
-
-def _enter_script(fabric: EmulatedFabric) -> str:
-    """Return a shell script that takes options, an address and a command as ssh does, and runs it on that node."""
-    cases = "\n".join(
-        f'{fabric.address(rank)}) exec {shlex.join(fabric.command_prefix(rank, from_inside=True))} /bin/sh -c "$*" ;;'
-        for rank in range(fabric.ranks)
-    )
-    skip = 'while case "$1" in -*) ;; *) false ;; esac; do shift; done'
-    return f'#!/bin/sh\n{skip}\nhost="$1"\nshift\ncase "$host" in\n{cases}\nesac\nexit 1\n'

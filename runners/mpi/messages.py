@@ -1,17 +1,10 @@
-"""Messages of an MPI job: control documents on its standard streams, and MPI's calls as the transport of engines.
-
-Documents are lines of text, as the streams carry other people's lines as well. Launchers give up when the input of a
-job comes faster than rank 0 reads it, so a document comes in pieces, each of which rank 0 asks for.
-"""
+"""MPI's calls as the transport of engines."""
 
 from __future__ import annotations
 
 import ctypes
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE, engine_library
@@ -20,65 +13,12 @@ from chorale.synth.errors import InvalidInput
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Message = dict[str, Any]
 
-PIECE_CHARACTERS = 8192
-READY_FOR_MORE: Message = {"answer": "more"}
-"""Sent by rank 0 when it is ready for the next piece."""
-
-DIED = "died"
-"""The answer of the shell of a rank that has died: `rank`, and `code` as a shell has it."""
-
-_MARK = "@chorale "
-
-
-def encode_line(document: Message) -> bytes:
-    """Return the line that says `document`."""
-    return f"{_MARK}{json.dumps(document, separators=(',', ':'))}\n".encode()
-
-
-def decode_line(line: bytes) -> Message | None:
-    """Return the document of a line of `encode_line`, None for a line of somebody else."""
-    text = line.decode(errors="replace")
-    return dict(json.loads(text.removeprefix(_MARK))) if text.startswith(_MARK) else None
-
-
-def encode_pieces(document: Message) -> Iterator[bytes]:
-    """Return the lines that `MessageAssembler` puts together; the last one begins with `=`, those before with `+`."""
-    text = json.dumps(document, separators=(",", ":"))
-    for start in range(0, len(text), PIECE_CHARACTERS):
-        sign = "=" if start + PIECE_CHARACTERS >= len(text) else "+"
-        yield f"{sign}{text[start : start + PIECE_CHARACTERS]}\n".encode()
-
-
-class MessageAssembler:
-    """Puts the pieces of a document together."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-
-    def add(self, line: bytes) -> Message | None:
-        """Return the document that `line` completes, None if it is incomplete."""
-        text = line.decode().rstrip("\n")
-        self._parts.append(text[1:])
-        if text[0] == "+":
-            return None
-        whole = "".join(self._parts)
-        self._parts.clear()
-        return dict(json.loads(whole))
-
-
-@dataclass(frozen=True, slots=True)
-class NativeLibraries:
+class NativeLibraries(NamedTuple):
     """Shared libraries: engine, and messages for it (native/mpi_messages.h)."""
 
     engine: Path
     messages: Path
-
-    @property
-    def exist(self) -> bool:
-        """Return whether both exist on this host, which may have other files than the host where they were built."""
-        return self.engine.exists() and self.messages.exists()
 
 
 def native_libraries() -> NativeLibraries:

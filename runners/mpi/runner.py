@@ -8,9 +8,9 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
 from chorale.runners.mpi.algorithms import mpi_algorithms
-from chorale.runners.mpi.job import MpiRankGroup
 from chorale.runners.mpi.launch import mpi_launch_of, require_known_hosts
 from chorale.runners.mpi.messages import native_libraries
+from chorale.runners.mpi.ranks import MpiRanks
 from chorale.runners.process_launch.placement import host_names, placement_fault
 from chorale.synth.errors import Unavailable
 
@@ -25,7 +25,7 @@ START_LIMIT_S = 30.0
 """Time that the ranks may need to start, in addition to the time limit of a request."""
 
 
-class MpiRunner(LiveRunner[MpiRankGroup]):
+class MpiRunner(LiveRunner[MpiRanks]):
     """Implements `Runner` with one MPI process per rank.
 
     fabric: name of the fabric; needed only if several have the topology
@@ -72,18 +72,19 @@ class MpiRunner(LiveRunner[MpiRankGroup]):
         require_known_hosts(self._where[2])
         native, ranks = native_libraries(), request.topology.compute_count
         group = self._group_for(
-            (request.topology.id, launch), lambda: MpiRankGroup(launch, ranks, time.monotonic() + START_LIMIT_S)
+            (request.topology.id, launch),
+            lambda: MpiRanks(launch, ranks, native, self._transport, time.monotonic() + START_LIMIT_S),
         )
-        if (fault := placement_fault(launch.hosts, 1, group.rank_hosts)) is not None:
+        if (fault := placement_fault(launch.hosts, 1, group.hosts)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, fault)
         facts: Environment = {"mpi": group.mpi, "clock": "monotonic", **launch.facts}
         if not launch.is_here:
-            facts["nodes"] = host_names(group.rank_hosts)
+            facts["nodes"] = host_names(group.hosts)
         if self._transport[0] != "mpi":
             facts["transport"] = self._transport[0]
         self._identify(facts, environment)
         deadline = time.monotonic() + request.timeout_s
-        group.load(list(request.without_plans.values()), request.library, native, self._transport, deadline)
+        group.load(list(request.without_plans.values()), request.library, deadline)
         rounds = MeasurementRounds(group, request, deadline)
         results = rounds.measure()
         environment["clock_error_us"] = group.clock_error_s * 1e6

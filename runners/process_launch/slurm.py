@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, ProcessSpec
+from chorale.runners.process_launch.processes import LocalHost, LocalProcess, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
 
 STEP_VARIABLE = "CHORALE_STEP"
@@ -183,8 +183,9 @@ class SlurmHost:
 class SlurmProcess:
     """Implements `chorale.runners.process_launch.processes.ProcessHandle`."""
 
-    def __init__(self, process: ProcessHandle, step_name: str) -> None:
+    def __init__(self, process: LocalProcess, step_name: str) -> None:
         self._process = process
+        self.pid = process.pid
         self._step_name = step_name
         self._is_ended = False
 
@@ -233,15 +234,3 @@ exec srun --overlap --mpi=none --job-name="${CHORALE_STEP:-chorale}" --distribut
 
 OPEN_MPI_ARGUMENTS = "--overlap --job-name="
 """Arguments that Open MPI's mpirun passes to srun, before the name of the step."""
-
-
-def launcher_environment(script: str, step_name: str) -> dict[str, str]:
-    """Return the variables with which an mpiexec in a job starts its daemons; `script` has `HYDRA_SCRIPT` in it."""
-    open_mpi = OPEN_MPI_ARGUMENTS + step_name
-    return {
-        STEP_VARIABLE: step_name,
-        "HYDRA_LAUNCHER": "slurm",
-        "HYDRA_LAUNCHER_EXEC": script,
-        "PRTE_MCA_plm_slurm_args": open_mpi,
-        "OMPI_MCA_plm_slurm_args": open_mpi,
-    }

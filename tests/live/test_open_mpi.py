@@ -40,7 +40,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("file", "least"),
     [
         ("test_mpi_messages.py", 3),
-        ("test_mpi_clocks.py", 1),
         ("test_mpi_runner.py", 27),
         ("test_mpi_fabric.py", 3),
         ("job/test_mpi_preload.py", 7),

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from chorale.runners.mpi.algorithms import MpiAlgorithms, ToolInterface
+from chorale.runners.mpi.algorithms import MpiAlgorithms
 from chorale.synth.collective import CollectiveName
 from tests.live.engine.reference import many_magnitudes
 
@@ -20,9 +20,9 @@ SIZES = (1024, 16384)
 def main() -> None:
     """Be a rank."""
     world = MPI.COMM_WORLD
-    tools = ToolInterface()
+    algorithms = MpiAlgorithms()
     for name in sys.argv[1:]:
-        algorithm = MpiAlgorithms(tools).force(world, CollectiveName.ALLREDUCE, name)
+        algorithm = algorithms.force(world, CollectiveName.ALLREDUCE, name)
         with algorithm.forced():
             say_digests(algorithm.communicator)
     say_digests(world)

@@ -157,6 +157,6 @@ def test_the_shell_of_a_rank_says_of_what_it_died(command: str, said: str, varia
     shell = launch.rank_command("sh", "-c", command)
     environment = {**os.environ, variable: "5"}
     done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False)
-    expected = f'\n@chorale {{"answer":"died","rank":5,"code":{said}}}\n' if said else ""
+    expected = f"\nchorale: rank 5 ended with code {said}\n" if said else ""
     assert done.stdout == expected
     assert done.returncode == int(said or 0)
