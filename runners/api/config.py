@@ -48,7 +48,6 @@ class Capabilities:
     protocols, buffers: whether the wire protocol, and the buffers of connections, make a difference
     unprivileged:  whether it starts only our own processes, so that every user of a service may use it
     any_program:   whether it executes programs of every XML target and placement, not only of its own
-    launches_repetitions: whether every repetition of a program starts new ranks, after a launch that proves what runs
     switches:      whether switches that add and multicast can be emulated as processes
     library_settings: whether settings of a library's own algorithms can be candidates
     """
@@ -59,7 +58,6 @@ class Capabilities:
     buffers: bool = False
     unprivileged: bool = False
     any_program: bool = False
-    launches_repetitions: bool = False
     switches: bool = False
     library_settings: bool = False
 

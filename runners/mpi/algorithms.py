@@ -100,6 +100,7 @@ class MpiAlgorithms:
         if variable is None or name not in self.names(collective):
             known = ", ".join(self.names(collective)) or "none"
             raise InvalidInput("MPI must have the algorithm", f"{name} for {collective.value}", f"use one of {known}")
+        values: tuple[tuple[Variable, int], ...]
         choice = (variable, variable.choices[name])
         if (fallback := self._find("MPIR_CVAR_COLLECTIVE_FALLBACK")) is not None:
             values = (choice, (fallback, fallback.choices["error"]))

@@ -22,20 +22,17 @@ from chorale.runners.process_launch.processes import (
     CLUSTER,
     FABRIC,
     LOOPBACK,
-    LocalHost,
     LocalProcess,
-    ProcessSpec,
     rank_environment,
     require_network_kind,
 )
 from chorale.runners.process_launch.slurm import (
     HYDRA_SCRIPT,
-    OPEN_MPI_ARGUMENTS,
     SlurmAllocation,
-    SlurmHost,
     SlurmProcess,
     in_slurm_job,
     require_one_process,
+    start_launcher,
 )
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
@@ -51,7 +48,6 @@ class MpichLauncher:
     """Options of MPICH's Hydra, except the number of ranks.
 
     fabric_environment: variables that keep messages on the links of a fabric
-    in_slurm:           options inside a Slurm job, where `HYDRA_SCRIPT` starts the steps
     """
 
     fabric_environment: Mapping[str, str] = {
@@ -60,7 +56,6 @@ class MpichLauncher:
         "FI_PROVIDER": "tcp",
         "FI_TCP_IFACE": NODE_DEVICE,
     }
-    in_slurm: tuple[str, ...] = ("-launcher", "slurm", "-launcher-exec", SCRIPT)
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         """Return the options for ranks on `hosts` in that order: a comma list, @FILE with one host per line, or None
@@ -89,7 +84,6 @@ class OpenMpiLauncher(MpichLauncher):
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
         "OMPI_MCA_mpi_yield_when_idle": "1",  # it takes each node for a machine of its own
     }
-    in_slurm = ()  # variables, see `start_launch`
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
@@ -281,8 +275,8 @@ def mpi_launch_of(
     in_steps = where != LOOPBACK and in_slurm_job()
     environment = rank_environment()
     # The launcher finds the hosts of an allocation by itself; in a job of Slurm, steps keep the order of hosts.
-    options = (*(launcher.in_slurm if in_steps else ()), *launcher.on_hosts(placed.names))
-    argv = (mpiexec, *options, *launcher.passing((*environment, TOKEN)), "-n", str(ranks), *command)
+    options = (*launcher.on_hosts(placed.names), *launcher.passing((*environment, TOKEN)))
+    argv = (mpiexec, *options, "-n", str(ranks), *command)
     is_here, script = where == LOOPBACK, HYDRA_SCRIPT if in_steps else ""
     facts = {"network": LOOPBACK if is_here else CLUSTER}
     return MpiLaunch(argv, environment, script, facts, is_here, placed.expected, in_steps)
@@ -310,18 +304,10 @@ def start_launch(
     launch: MpiLaunch, words: Sequence[str] = (), variables: Mapping[str, str] = MappingProxyType({})
 ) -> LocalProcess | SlurmProcess:
     """Start the launcher with more arguments and variables of its ranks. Whatever it has started must be ended too."""
-    settings = []
-    if launch.in_steps:
-        script, steps = '"$PWD/launcher"', f'"{OPEN_MPI_ARGUMENTS}$CHORALE_STEP"'
-        settings += [f"HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC={script}"]
-        settings += [f"PRTE_MCA_plm_slurm_args={steps} OMPI_MCA_plm_slurm_args={steps}"]
-    elif launch.is_here:
-        settings.append('TMPDIR="$PWD"')  # an MPI puts its files where they are removed, whatever its end
-    command = shlex.join((*launch.argv, *words)).replace(SCRIPT, '"$PWD/launcher"')
-    text = f"export {' '.join(settings)}\nexec {command}" if settings else f"exec {command}"
-    host = SlurmHost() if launch.in_steps else LocalHost()
-    environment = {**launch.environment, **variables}
-    return host.start(ProcessSpec(("/bin/sh", "-c", text), environment, {"launcher": launch.script.encode()}))
+    command = f"exec {shlex.join((*launch.argv, *words))}".replace(SCRIPT, '"$PWD/launcher"')
+    if launch.is_here:  # an MPI puts its files where they are removed, whatever its end
+        command = f'export TMPDIR="$PWD"\n{command}'
+    return start_launcher(command, {**launch.environment, **variables}, launch.in_steps, launch.script)
 
 
 _SUPERVISE = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.nccl.rank import PROGRAM, PROGRAM_FOLDER
 from chorale.runners.process_launch.launchers import BUFFER_VARIABLES, Launcher
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
@@ -22,9 +23,6 @@ JOB = "$CHORALE_JOB"
 
 PART = "$CHORALE_PART"
 """The number of the test program in a launch, in values of variables."""
-
-ALGORITHMS = "algorithms"
-"""The folder with the program, and nothing else: a runtime that finds another file there may crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,7 @@ MSCCL = Runtime(
     name="msccl",
     title="MSCCL (microsoft/msccl)",
     target="msccl-xml",
-    enabling={"MSCCL_XML_FILES": f"{JOB}/{ALGORITHMS}/program.xml", "NCCL_ALGO": "MSCCL,RING,TREE"},
+    enabling={"MSCCL_XML_FILES": f"{JOB}/{PROGRAM_FOLDER}/{PROGRAM}", "NCCL_ALGO": "MSCCL,RING,TREE"},
     disabling={},
     subsystems="INIT,ENV",
     loaded=r"Connected [1-9][0-9]* MSCCL algorithms",
@@ -68,7 +66,7 @@ EXECUTOR = Runtime(
     name="executor",
     title="the MSCCL executor for NCCL (Azure/msccl-executor-nccl)",
     target="msccl-executor-xml",
-    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "NCCL_MSCCL_ENABLE": "1"},
+    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{PROGRAM_FOLDER}", "NCCL_MSCCL_ENABLE": "1"},
     disabling={"NCCL_MSCCL_ENABLE": "0"},
     subsystems="INIT",
     loaded="MSCCL: Initialization finished",
@@ -79,7 +77,7 @@ RCCL = Runtime(
     name="rccl",
     title="RCCL of ROCm up to 7.12",
     target="msccl-executor-xml",
-    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "RCCL_MSCCL_FORCE_ENABLE": "1"},
+    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{PROGRAM_FOLDER}", "RCCL_MSCCL_FORCE_ENABLE": "1"},
     disabling={"RCCL_MSCCL_ENABLE": "0"},
     subsystems="INIT,COLL",
     loaded=r"(Using MSCCL files from|MSCCL: Initialization finished)",
@@ -177,7 +175,6 @@ class JobOptions:
     tests_folder:   absolute folder of all_reduce_perf and the others, None if they are on the PATH
     library_folder: absolute folder of the runtime's library, None if the loader finds it
     buffer_bytes:   size of each connection's buffer (NCCL_BUFFSIZE), None for the runtime's default
-    pinned:         algorithms of the library with which the job can also be launched, see `PINNED_ALGORITHMS`
     iterations, warmup: timed and untimed calls of a test program, for each size and placement
     environment:    additional variables of every process, such as NCCL_SOCKET_IFNAME
     mpi:            kind of MPI that srun sets up (`srun --mpi=list`), None for a kind that the test programs support
@@ -194,7 +191,6 @@ class JobOptions:
     tests_folder: str | None = None
     library_folder: str | None = None
     buffer_bytes: int | None = None
-    pinned: tuple[str, ...] = ()
     iterations: int = 50
     warmup: int = 20
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -329,16 +325,11 @@ def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) 
     return [*command, "-g", "1", "-c", "1", "-a", "1"]
 
 
-Mode = Literal["program", "proof", "library", "library-ring", "library-tree"]
+Mode = Literal["program", "proof", "library"]
 """What is timed: `program`; `proof`, the program with a log that shows whether it ran, which costs time; or the library
-without programs, with its own choice of algorithm or with ring or tree.
+without programs.
 """
-
-MODES: tuple[Mode, ...] = ("program", "proof", "library")
-"""Modes of every job; the others are used on request."""
-
-PINNED_ALGORITHMS: Mapping[Mode, str] = {"library-ring": "RING", "library-tree": "TREE"}
-"""NCCL_ALGO of the modes in which the library does not choose."""
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 """Shell text after the folder of a library: the folders that are already in the variable, if any."""
@@ -350,12 +341,10 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
     Buffers and channels are the program's settings: the library keeps its own.
     """
     variables = dict(options.environment)
-    if is_library(mode):
+    if mode == "library":
         variables |= runtime.disabling
-        if mode in PINNED_ALGORITHMS:
-            variables["NCCL_ALGO"] = PINNED_ALGORITHMS[mode]
     else:
-        variables |= {**runtime.enabling, **_program_settings(program, runtime, options)}
+        variables |= {**runtime.enabling, **program_settings(program, runtime, options.buffer_bytes)}
     if mode == "proof":
         variables |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": runtime.subsystems}
     else:
@@ -367,20 +356,11 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
     return variables
 
 
-def unwanted_variables(runtime: Runtime, mode: Mode) -> list[str]:
-    """Return the variables that must not be set in a mode, whoever may have set them."""
-    return [name for name in runtime.enabling if is_library(mode) and name not in runtime.disabling]
-
-
-def is_library(mode: Mode) -> bool:
-    """Return whether no program is executed in this mode."""
-    return mode == "library" or mode in PINNED_ALGORITHMS
-
-
-def _program_settings(program: Program, runtime: Runtime, options: JobOptions) -> dict[str, str]:
+def program_settings(program: Program, runtime: Runtime, buffer_bytes: int | None) -> dict[str, str]:
+    """Return the variables that a program needs besides those that enable it; buffer_bytes: see `JobOptions`."""
     settings = {}
-    if options.buffer_bytes is not None:
-        settings[BUFFER_VARIABLES[program.protocol]] = str(options.buffer_bytes)
+    if buffer_bytes is not None:
+        settings[BUFFER_VARIABLES[program.protocol]] = str(buffer_bytes)
     if runtime.needs_channels:
         settings["NCCL_MIN_NCHANNELS"] = str(program.channels)
     if runtime is MSCCL and program.protocol == "LL128":

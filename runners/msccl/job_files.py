@@ -6,14 +6,12 @@ from collections.abc import Mapping
 
 from chorale.runners.api.units import format_size
 from chorale.runners.msccl.commands import (
-    ALGORITHMS,
     EXECUTOR,
     JOB,
     LIBRARY_PATH_SUFFIX,
     MODES,
     MSCCL,
     PART,
-    PINNED_ALGORITHMS,
     PROOF_ITERATIONS,
     JobOptions,
     Mode,
@@ -23,8 +21,8 @@ from chorale.runners.msccl.commands import (
     runtime_for,
     size_mismatch,
     size_progressions,
-    unwanted_variables,
 )
+from chorale.runners.nccl.rank import PROGRAM, PROGRAM_FOLDER
 from chorale.runners.process_launch.launchers import MPI_TYPE, STEP, Launcher, gpus_per_node, launch_command
 from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, OPEN_MPI_ARGUMENTS
 from chorale.synth.collective import CollectiveName
@@ -66,7 +64,7 @@ def mpiexec_settings(launcher: Launcher) -> list[str]:
 
 def batch_script(ranks: int, options: JobOptions) -> str:
     """Return the script for sbatch: proof first, then library and program in turns."""
-    per_node = gpus_per_node(ranks, options)
+    per_node = gpus_per_node(ranks, options.hosts, options.gpus_per_node)
     nodes = [f"--nodelist={','.join(options.hosts)}"] if options.hosts else []
     requests = [
         "--job-name=chorale",
@@ -205,8 +203,8 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
             rule = f"{runtime.title} must not fall back to its own algorithm: {reason}"
             raise InvalidInput(rule, f"{size_bytes} bytes", "choose other sizes")
     files = {
-        f"{ALGORITHMS}/program.xml": target_named(program.target).emit(program),
-        **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in _modes(options)},
+        f"{PROGRAM_FOLDER}/{PROGRAM}": target_named(program.target).emit(program),
+        **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in MODES},
         "rank.sh": _RANK_SCRIPT,
         "run.sh": _launch_script(program, options),
         "README.md": readme_text(program, runtime, options),
@@ -218,13 +216,10 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
     return {name: text.encode() for name, text in files.items()}
 
 
-def _modes(options: JobOptions) -> list[Mode]:
-    return [*MODES, *(mode for mode in PINNED_ALGORITHMS if mode.removeprefix("library-") in options.pinned)]
-
-
 def _environment_script(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> str:
     lines = [f"# Variables of the mode {mode}; {JOB} is the folder of the job."]
-    if unwanted := unwanted_variables(runtime, mode):
+    unwanted = [name for name in runtime.enabling if mode == "library" and name not in runtime.disabling]
+    if unwanted:  # whoever may have set them
         lines.append(f"unset {' '.join(unwanted)}")
     for name, value in mode_environment(program, runtime, options, mode).items():
         lines.append(f"export {name}={_quoted(value)}")
@@ -239,7 +234,8 @@ def _quoted(value: str) -> str:
 
 def _launch_script(program: Program, options: JobOptions) -> str:
     ranks = len(program.ranks)
-    launch = " ".join(map(_quoted, launch_command(ranks, options)))
+    words = launch_command(options.launcher, ranks, options.hosts, options.gpus_per_node, options.mpi or MPI_TYPE)
+    launch = " ".join(map(_quoted, words))
     lines = [
         "#!/bin/sh",
         "# ./run.sh MODE: one launch over all sizes. Modes: program (timed), proof (with a log that shows whether the",
@@ -248,7 +244,7 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         'CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
         f"mode=${{1:-program}} iterations={options.iterations} warmup={options.warmup}",
         "case $mode in",
-        f"  {' | '.join(mode for mode in _modes(options) if mode != 'proof')}) ;;",
+        f"  {' | '.join(mode for mode in MODES if mode != 'proof')}) ;;",
         f"  proof) iterations={PROOF_ITERATIONS} warmup=1 ;;",
         '  *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;',
         "esac",

@@ -1,15 +1,13 @@
-"""Parse the output of a launch: times, reasons for failure, and whether the runtime executed the program."""
+"""Whether a runtime executed a program, by its log and by times; and what the test programs print."""
 
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 
-from chorale.runners.api.base import FailureKind
 from chorale.runners.api.units import format_size
 from chorale.runners.msccl.commands import Runtime
-from chorale.runners.process_launch.placement import RankHost
 
 _CELLS, _DATE, _ITERATION_CELLS = 8, 2, 16  # with -S date and time at the end; with -I four more after each cell
 _COLUMNS = (*range(3 + _CELLS, 6 + _CELLS), 5 + _CELLS + _DATE, 5 + _ITERATION_CELLS)
@@ -232,110 +230,3 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
         return None
     shown = ", ".join(f"{format_size(size)} {part:.1%}" for size, part in sorted(apart.items()))
     return f"its times are the library's at every size (apart by {shown}), and its log does not tell calls"
-
-
-COMMAND_NOT_FOUND = 127
-_ABOUT_MPI = re.compile(r"PMI|\bmpi/|MPI plugin")
-_MISSING = ("error while loading shared libraries", "ommand not found", "No such file", "device", "not enough slots")
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchResult:
-    """A launch of test programs that ended; `exit_code` is None if it was killed.
-
-    logs: for each test program of the launch, the library's logs of all processes
-    rank_hosts: hosts of the ranks that reported one
-    """
-
-    exit_code: int | None
-    output: str
-    errors: str
-    logs: tuple[tuple[str, ...], ...] = ()
-    rank_hosts: Mapping[int, RankHost] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchFault:
-    """Why a launch gave no times; one line."""
-
-    kind: FailureKind
-    message: str
-
-
-def launch_times(
-    launched: LaunchResult, sizes_bytes: Sequence[int], tables: int, ranks: int, in_place: bool
-) -> Mapping[int, float] | LaunchFault:
-    """Return the seconds of a call at each size in one placement, or the first fault that is found.
-
-    tables: how many test programs ran one after the other
-    """
-    printed = parse_output(launched.output)
-    return _process_fault(launched, printed, tables, ranks) or _times(printed, sizes_bytes, in_place)
-
-
-def _process_fault(launched: LaunchResult, printed: LaunchOutput, tables: int, ranks: int) -> LaunchFault | None:
-    if printed.ranks not in (0, ranks) or printed.tables > tables:
-        seen = f"{printed.tables} tables of {printed.ranks} ranks instead of {tables} of {ranks}"
-        return LaunchFault(
-            FailureKind.UNAVAILABLE, f"the test programs print {seen}: build them with MPI=1 for this launcher"
-        )
-    if launched.exit_code is None:
-        return LaunchFault(FailureKind.TIMEOUT, f"the launch took too long; {_how_far(printed)}")
-    if any(printed.verdicts):
-        return LaunchFault(FailureKind.WRONG_RESULT, f"{sum(printed.verdicts)} checks of results failed")
-    if launched.exit_code != 0 or (printed.failure is not None and not printed.is_complete):
-        reason = _reason(launched, printed)
-        missing = launched.exit_code == COMMAND_NOT_FOUND or any(sign in reason for sign in _MISSING)
-        kind = FailureKind.UNAVAILABLE if missing else FailureKind.CRASH
-        return LaunchFault(kind, f"the launch ended with code {launched.exit_code}: {reason}; {_how_far(printed)}")
-    if not printed.is_complete or len(printed.verdicts) < tables:
-        return LaunchFault(FailureKind.CRASH, f"the output breaks off; {_how_far(printed)}")
-    return None
-
-
-def with_way_out(fault: LaunchFault, mpi_types: Sequence[str]) -> LaunchFault:
-    """Add to the `fault` of a launch by srun which MPI to set, if MPI is the cause; `mpi_types` are those that srun
-    has.
-    """
-    if not _ABOUT_MPI.search(fault.message):
-        return fault
-    offered = ", ".join(mpi_types) or "those of `srun --mpi=list`"
-    way_out = f"set `mpi` to the one that the test programs were built for; srun has {offered}"
-    return replace(fault, message=f"{fault.message}; {way_out}")
-
-
-def _times(printed: LaunchOutput, sizes_bytes: Sequence[int], in_place: bool) -> Mapping[int, float] | LaunchFault:
-    cells = {row.size_bytes: row.in_place if in_place else row.out_of_place for row in printed.rows}
-    times = {}
-    for size_bytes in sizes_bytes:
-        cell = cells.get(size_bytes)
-        if cell is None:
-            return LaunchFault(FailureKind.CRASH, f"the table has no row of {size_bytes} bytes")
-        if cell.wrong is None or cell.time_us is None:
-            return LaunchFault(
-                FailureKind.REJECTED, f"the test program did not check or time {format_size(size_bytes)}"
-            )
-        if cell.wrong:
-            return LaunchFault(
-                FailureKind.WRONG_RESULT, f"{cell.wrong} elements are wrong at {format_size(size_bytes)}"
-            )
-        if cell.time_us <= 0:
-            return LaunchFault(FailureKind.CRASH, f"the time at {format_size(size_bytes)} is {cell.time_us} us")
-        times[size_bytes] = cell.time_us / 1e6
-    return times
-
-
-def _reason(launched: LaunchResult, printed: LaunchOutput) -> str:
-    """Return the line that tells most about a failed launch."""
-    beside = parse_output(launched.errors)
-    lines = [line.strip() for line in launched.errors.splitlines() if line.strip()]
-    warnings = (
-        *printed.warnings,
-        *(warning for logs in launched.logs for log in logs for warning in parse_output(log).warnings),
-    )
-    known = (printed.failure, beside.failure, *warnings[:1], *beside.warnings[:1], *lines[-1:])
-    return next((reason for reason in known if reason), "it does not say why")
-
-
-def _how_far(printed: LaunchOutput) -> str:
-    return f"its table has {len(printed.rows)} rows"

@@ -56,14 +56,16 @@ _EACH_SIZE = {18: _Config.traffic_class.offset, 27: ctypes.sizeof(_Config)}
 
 
 def find_library(name: str) -> str:
-    """Return the path or name by which the loader finds `name`: a path, `nccl` or `rccl`.
+    """Return the path or name by which the loader finds `name`: a path, the name of a file, `nccl` or `rccl`.
 
-    The library of the package nvidia-nccl, which PyTorch uses too, takes precedence over the loader's. Raises
-    InvalidInput for another name.
+    For `nccl` the library of the package nvidia-nccl, which PyTorch uses too, takes precedence over the loader's.
+    Raises InvalidInput for another name.
     """
     if "/" in name:
         if not Path(name).is_file():
             raise InvalidInput("the library must be there", name, "name the file libnccl.so.2")
+        return name
+    if name.endswith(".so"):
         return name
     if name not in _NAMES:
         raise InvalidInput("a library must be nccl, rccl or a path", name, "write nccl, rccl or /…/libnccl.so.2")

@@ -1,5 +1,6 @@
-"""The nccl runner as it is declared."""
+"""The nccl runner as it is declared, and the options of all runners with a process for each GPU."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -7,7 +8,6 @@ from pydantic import Field
 
 from chorale.runners.api.base import ResourceRequest, Runner
 from chorale.runners.api.config import (
-    CPU_TARGET,
     FROM_REQUESTS,
     SERVER_ONLY,
     Capabilities,
@@ -17,34 +17,20 @@ from chorale.runners.api.config import (
     VariableList,
 )
 from chorale.runners.nccl.parameters import DEFAULT, settings_fault
-from chorale.runners.process_launch.launchers import gpus_per_machine
+from chorale.runners.process_launch.launchers import gpus_per_machine, gpus_per_node
+from chorale.runners.process_launch.slurm import TASK_RESOURCE, require_one_process
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.topology.topology import Topology
 
 
-class NcclConfig(RunnerConfig):
-    """How the nccl runner reaches GPUs and their library; see the first part of docs/guide/gpus.md."""
+class GpuRanksConfig(RunnerConfig, ABC):
+    """Base of the runners with a process for each GPU, in which a library with NCCL's interface does the work."""
 
-    name: ClassVar[str] = "nccl"
-    summary: ClassVar[str] = "stock NCCL or RCCL: its own settings, and programs as sends and receives"
-    preconditions: ClassVar[tuple[str, ...]] = ("gpus",)
-    capabilities: ClassVar[Capabilities] = Capabilities(any_program=True, library_settings=True)
     not_compared: ClassVar[frozenset[str]] = frozenset({"address"})
 
-    library: Annotated[str, SERVER_ONLY] = Field(
-        default="nccl", description="nccl, rccl, or the path of the library; that of PyTorch comes first."
-    )
-    runtime: Annotated[str | None, SERVER_ONLY] = Field(
-        default=None, description="The library of CUDA's or HIP's runtime, where it is not found by itself."
-    )
-    version: Annotated[str | None, FROM_REQUESTS] = Field(
-        default=None,
-        pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$",
-        description="Version of the library, such as 2.30, for which a plan leaves out what it does not have.",
-    )
     launcher: Annotated[Literal["local", "ray", "srun", "openmpi", "mpich"], SERVER_ONLY] = Field(
         default="local",
         description="What starts a process for each GPU: this machine, nodes that Ray lends, Slurm, mpirun, mpiexec.",
@@ -61,10 +47,6 @@ class NcclConfig(RunnerConfig):
         default=None, description="Where nodes reach this process; by default its name."
     )
     iterations: int = Field(default=20, ge=1, le=10**5, description="Calls in a row that are timed together.")
-    in_place: bool | None = Field(
-        default=None,
-        description="Whether the library works in place; default: as for PyTorch, allgather and reduce_scatter do not.",
-    )
     variables: Annotated[dict[str, str], VariableList, SERVER_ONLY] = Field(
         default={},
         description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0; {rank} in values is its number.",
@@ -77,8 +59,80 @@ class NcclConfig(RunnerConfig):
     def uses_cluster(self) -> bool:
         return self.launcher == "ray"
 
-    def lowering(self) -> LoweringOptions:
-        return LoweringOptions(CPU_TARGET)
+    @property
+    @abstractmethod
+    def libraries(self) -> tuple[str, str]:
+        """Return the library with NCCL's interface, and that of CUDA's or HIP's runtime ("": where it usually is)."""
+
+    def own_variables(self) -> dict[str, str]:
+        """Return variables that all processes need, besides `variables`."""
+        return {}
+
+    def for_network(self, topology: Topology) -> Self:
+        if self.gpus_per_node is not None:
+            return self
+        ranks, hosts = topology.compute_count, len(self.hosts)
+        per_node = -(-ranks // hosts) if hosts else gpus_per_machine(topology) or ranks
+        return self.model_copy(update={"gpus_per_node": per_node})
+
+    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
+        """Return GPUs for the ranks of a node; only a CPU if nodes are lent per measurement or no GPU is used."""
+        node = request.node
+        if self.launcher == "ray":
+            return ResourceRequest(node.cpus, patience_s=node.patience_s)
+        gpus = request.gpus
+        if gpus is None and self.memory == "gpu":
+            gpus = self.for_network(topology).gpus_per_node
+        return ResourceRequest(node.cpus, gpus or 0.0, node.resources, node.labels, node.patience_s)
+
+    def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
+        config, ranks, from_ray = self.for_network(topology), topology.compute_count, self.launcher == "ray"
+        if self.hosts and self.launcher in ("local", "ray"):
+            value, way_out = ",".join(self.hosts), "set `launcher` to openmpi, mpich or srun, or leave out hosts"
+            raise InvalidInput(f"the launcher {self.launcher} chooses the nodes itself", value, way_out)
+        per_node = gpus_per_node(ranks, config.hosts, config.gpus_per_node)
+        if from_ray and request.gpus not in (None, per_node):
+            rule = "campaign key `runner.needs.gpus`: each node that Ray lends must have a GPU for each of its ranks"
+            raise InvalidInput(rule, f"{request.gpus:g} GPUs for {per_node} ranks", "leave it out")
+        several = from_ray or (self.launcher != "local" and ranks > per_node)
+        has_nodes_each = TASK_RESOURCE in request.node.resources and not from_ray
+        if several and request.count > 1 and not has_nodes_each:
+            rule = "campaign key `runner.at_once`: launches over several nodes must not share them"
+            raise InvalidInput(rule, request.count, "leave it at 1")
+
+
+class NcclConfig(GpuRanksConfig):
+    """How the nccl runner reaches GPUs and their library; see the first part of docs/guide/gpus.md."""
+
+    name: ClassVar[str] = "nccl"
+    summary: ClassVar[str] = "stock NCCL or RCCL: its own settings, and programs as sends and receives"
+    preconditions: ClassVar[tuple[str, ...]] = ("gpus",)
+    capabilities: ClassVar[Capabilities] = Capabilities(any_program=True, library_settings=True)
+
+    library: Annotated[str, SERVER_ONLY] = Field(
+        default="nccl", description="nccl, rccl, or the path of the library; that of PyTorch comes first."
+    )
+    runtime: Annotated[str | None, SERVER_ONLY] = Field(
+        default=None, description="The library of CUDA's or HIP's runtime, where it is not found by itself."
+    )
+    version: Annotated[str | None, FROM_REQUESTS] = Field(
+        default=None,
+        pattern=r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$",
+        description="Version of the library, such as 2.30, for which a plan leaves out what it does not have.",
+    )
+    in_place: bool | None = Field(
+        default=None,
+        description="Whether the library works in place; default: as for PyTorch, allgather and reduce_scatter do not.",
+    )
+
+    @property
+    def libraries(self) -> tuple[str, str]:
+        return self.library, self.runtime or ""
+
+    def own_variables(self) -> dict[str, str]:
+        from chorale.runners.nccl.plugin import tuner_plugin  # noqa: PLC0415 - only who runs something builds it
+
+        return {"NCCL_TUNER_PLUGIN": str(tuner_plugin())}
 
     def library_algorithms(self, collective: CollectiveName, topology: Topology) -> tuple[str, ...]:
         return (DEFAULT,)
@@ -94,33 +148,11 @@ class NcclConfig(RunnerConfig):
         """Return whether calls of the library work in place."""
         return collective not in SPLIT_BY_RANK if self.in_place is None else self.in_place
 
-    def for_network(self, topology: Topology) -> Self:
-        if self.gpus_per_node is not None:
-            return self
-        ranks, hosts = topology.compute_count, len(self.hosts)
-        per_node = -(-ranks // hosts) if hosts else gpus_per_machine(topology) or ranks
-        return self.model_copy(update={"gpus_per_node": per_node})
-
-    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        """Return GPUs for the ranks of a node; only a CPU if nodes are lent per measurement or no GPU is used."""
-        node = request.node
-        if self.launcher == "ray" or self.memory == "host":
-            return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
-        gpus = self.for_network(topology).gpus_per_node if request.gpus is None else request.gpus
-        return ResourceRequest(node.cpus, gpus or 0.0, node.resources, node.labels, node.patience_s)
-
     def conditions(self) -> dict[str, Any]:
         return {**super().conditions(), "library": Path(self.library).name}
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.nccl.ranks import RankOptions  # noqa: PLC0415 - only who runs something pays for it
-        from chorale.runners.nccl.runner import NcclRunner  # noqa: PLC0415 - as above
-        from chorale.runners.process_launch.slurm import require_one_process  # noqa: PLC0415 - as above
+        from chorale.runners.nccl.runner import NcclRunner  # noqa: PLC0415 - only who runs something pays for it
 
         require_one_process()
-        node = (request or MeasurerRequest()).node
-        options = RankOptions(
-            self.launcher, tuple(self.hosts), self.gpus_per_node, self.address, self.library, self.runtime,
-            self.memory, self.iterations, dict(self.variables), ResourceRequest(0, 0, node.resources, node.labels),
-        )  # fmt: skip
-        return NcclRunner(options, self.works_in_place)
+        return NcclRunner(self, (request or MeasurerRequest()).node)

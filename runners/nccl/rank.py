@@ -22,25 +22,38 @@ from chorale.runners.execution.started_ranks import TOKEN, meet_runner
 from chorale.runners.measurement.clocks import clock_identity
 from chorale.runners.nccl.calls import Nccl, environment, find_library, load_runtime
 from chorale.runners.nccl.memory import GpuDevice, HostDevice, RankDevice
-from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC, tuner_csv, tuner_row
+from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC, process_variables, tuner_csv, tuner_row
 from chorale.runners.process_launch.placement import this_host
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import BufferShape, Layout
 from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, Transfer
 
-LOG, TABLE = "nccl.log", "tuner.csv"
-"""Files of the working folder."""
+LOG, TABLE = "nccl.%p.log", "tuner.csv"
+"""Files of the working folder; %p is the id of the process, as ranks of one launch may share the folder."""
+PROGRAM_FOLDER, PROGRAM = "algorithms", "program.xml"
+"""The program of a runtime for MSCCL XML, and its folder, which holds nothing else: such a runtime may crash then."""
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 @dataclass(frozen=True, slots=True)
 class NcclPart:
-    """One rank's part of a variant: the `rounds` of a program, or a library call with `settings`."""
+    """One rank's part of a variant: the `rounds` of a program, or a library call with `settings`.
+
+    program:   text of a program that the library executes itself
+    variables: what the process must have from its start, besides the variables that `settings` need
+    """
 
     layout: DataLayout
     settings: LibrarySettings | None = None
     rounds: RankRounds | None = None
+    program: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def process(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """What only processes of its own can give it: the library reads some variables, and programs, once."""
+        return self.program, tuple(sorted({**process_variables(self.settings), **dict(self.variables)}.items()))
 
     @property
     def is_symmetric(self) -> bool:
@@ -55,6 +68,7 @@ class NcclPart:
                 layout.collective.name.value, layout.collective.root, layout.ranks, layout.chunks, layout.in_place,
             ],
             "settings": None if self.settings is None else self.settings.to_json(),
+            "program": self.program,
         }  # fmt: skip
         if (rounds := self.rounds) is not None:
             cells = rounds.layout
@@ -73,20 +87,16 @@ class NcclPart:
         rounds = None
         if (written := value.get("rounds")) is not None:
             turns = tuple(
-                Round(_steps(local), _transfers(sends), _transfers(receives))
-                for local, sends, receives in written["turns"]
+                Round(*(tuple(kind(*each) for each in part) for kind, part in zip(_KINDS, turn, strict=True)))
+                for turn in written["turns"]
             )
-            rounds = RankRounds(Layout(*written["cells"]), written["spare"], turns, _steps(written["after"]))
+            after = tuple(LocalStep(*each) for each in written["after"])
+            rounds = RankRounds(Layout(*written["cells"]), written["spare"], turns, after)
         settings = None if value["settings"] is None else LibrarySettings.from_json(value["settings"])
-        return NcclPart(DataLayout(Collective(CollectiveName(name), root), *shape), settings, rounds)
+        return NcclPart(DataLayout(Collective(CollectiveName(name), root), *shape), settings, rounds, value["program"])
 
 
-def _steps(values: Iterable[Any]) -> tuple[LocalStep, ...]:
-    return tuple(LocalStep(*each) for each in values)
-
-
-def _transfers(values: Iterable[Any]) -> tuple[Transfer, ...]:
-    return tuple(Transfer(*each) for each in values)
+_KINDS: tuple[Any, ...] = (LocalStep, Transfer, Transfer)
 
 
 class NcclParts:
@@ -115,6 +125,11 @@ class NcclParts:
     def _join(self, part: NcclPart, unique_id: bytes) -> int:
         rank, ranks = self._position
         settings = part.settings
+        if part.program:
+            Path(PROGRAM_FOLDER).mkdir(exist_ok=True)
+            text = Path(f"{PROGRAM}.{os.getpid()}")
+            text.write_text(part.program)
+            text.replace(Path(PROGRAM_FOLDER) / PROGRAM)
         # Later requests for other collectives have this communicator too.
         names = () if settings is None or part.is_symmetric else ALGORITHMS[settings.algorithm].collectives
         rows = [tuner_row(each.value, settings, ranks) for each in sorted(names)] if settings is not None else []
@@ -234,13 +249,13 @@ class NcclRank(SocketRank[NcclParts]):
 
     ids    number of new communicators             -> their ids, from rank 0
     load   the parts and the ids                   -> loaded
-    log    position up to which the log was read   -> its further lines
+    log                                            -> its lines since the last time
     clock                                          -> the current time
     """
 
     def __init__(self, control: FramedSocket, library: Nccl, parts: NcclParts, rank: int) -> None:
         super().__init__(control, parts)
-        self._nccl, self._rank = library, rank
+        self._nccl, self._rank, self._read_bytes = library, rank, 0
         self._commands |= {
             "ids": self._ids,
             "load": self._load,
@@ -257,10 +272,10 @@ class NcclRank(SocketRank[NcclParts]):
         return {"answer": "loaded"}
 
     def _log(self, command: Message) -> Message:
-        path = Path(LOG)
-        text = path.read_bytes() if path.exists() else b""
-        lines = text[command["from"] :].decode(errors="replace").splitlines()
-        return {"answer": "log", "lines": lines, "to": len(text)}
+        path = Path(LOG.replace("%p", str(os.getpid())))
+        text = path.read_bytes()[self._read_bytes :] if path.exists() else b""
+        self._read_bytes += len(text)
+        return {"answer": "log", "lines": text.decode(errors="replace").splitlines()}
 
     def _go(self, command: Message) -> Message | None:
         answer = super()._go(command)

@@ -5,45 +5,19 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from chorale.runners.api.base import FailureKind, ResourceRequest
 from chorale.runners.execution.rounds import RunStopped
-from chorale.runners.execution.started_ranks import StartedRanks
+from chorale.runners.execution.started_ranks import Start, StartedRanks
 from chorale.runners.measurement.machine import Facts
+from chorale.runners.nccl.config import GpuRanksConfig
 from chorale.runners.nccl.log import SUBSYSTEMS
-from chorale.runners.nccl.plugin import tuner_plugin
 from chorale.runners.nccl.rank import LOG, NcclPart
-from chorale.runners.process_launch.launchers import Launcher, gpus_per_node, launch_command
+from chorale.runners.process_launch.launchers import STEP, gpus_per_node, launch_command
 from chorale.runners.process_launch.processes import Host, LocalHost, ProcessHandle, ProcessSpec, rank_environment
-from chorale.runners.process_launch.slurm import SlurmHost
+from chorale.runners.process_launch.slurm import in_slurm_job, start_launcher
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
-LOCAL, RAY = "local", "ray"
-
-
-@dataclass(frozen=True, slots=True)
-class RankOptions:
-    """How to start ranks and what they run; see `NcclConfig` for the fields of these names."""
-
-    launcher: str = LOCAL
-    hosts: tuple[str, ...] = ()
-    gpus_per_node: int | None = None
-    address: str | None = None
-    library: str = "nccl"
-    runtime: str | None = None
-    memory: str = "gpu"
-    iterations: int = 20
-    variables: Mapping[str, str] = field(default_factory=dict)
-    node: ResourceRequest = field(default_factory=ResourceRequest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Command:
-    launcher: Launcher
-    hosts: Sequence[str]
-    gpus_per_node: int | None
-    mpi: str | None = "none"
 
 
 class NcclRanks(StartedRanks):
@@ -53,17 +27,19 @@ class NcclRanks(StartedRanks):
     """
 
     def __init__(
-        self, ranks: int, options: RankOptions, variables: Mapping[str, str], logs: bool, deadline: float
+        self,
+        ranks: int,
+        config: GpuRanksConfig,
+        node: ResourceRequest,
+        variables: Mapping[str, str],
+        logs: bool,
+        deadline: float,
     ) -> None:
         self.joined: set[str] = set()
-        self._logged = 0
-        each = {**rank_environment(), "NCCL_TUNER_PLUGIN": str(tuner_plugin()), **options.variables, **variables}
-        each |= (
-            {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": SUBSYSTEMS, "NCCL_DEBUG_FILE": LOG}
-            if logs
-            else {"NCCL_DEBUG": "WARN"}
-        )
-        address, start, release = _starting(ranks, options, each)
+        each = {**rank_environment(), **config.own_variables(), **config.variables, **variables}
+        each["NCCL_DEBUG"] = "INFO" if logs else "WARN"
+        each |= {"NCCL_DEBUG_SUBSYS": SUBSYSTEMS, "NCCL_DEBUG_FILE": LOG} if logs else {}
+        address, start, release = _starting(ranks, config, node, each)
         super().__init__(ranks, address, start, deadline, release)
         major, minor = str(self.hellos[0]["version"]).split(".")[:2]
         self.version = int(major), int(minor)
@@ -86,11 +62,10 @@ class NcclRanks(StartedRanks):
         self.request([{"do": "load", "part": each, "ids": ids} for each in documents], deadline, doing)
         self.joined |= set(new)
 
-    def log_lines(self, deadline: float) -> list[str]:
-        """Return what rank 0 has logged since the last time."""
-        answers = self.request({"do": "log", "from": self._logged}, deadline, "the log was read")
-        self._logged = int(answers[0]["to"])
-        return list(answers[0]["lines"])
+    def log_lines(self, deadline: float) -> list[list[str]]:
+        """Return what each rank has logged since the last time."""
+        answers = self.request({"do": "log"}, deadline, "the log was read")
+        return [answers[rank]["lines"] for rank in self.ranks]
 
     def timed_start(self, deadline: float, doing: str) -> float:
         """Return the longest time of a call on any rank, by the clock of its stream."""
@@ -103,59 +78,58 @@ class NcclRanks(StartedRanks):
         return super()._refusal(rank, message)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        missing = ("NCCL must be there", "runtime of the GPUs must be there", "cudaSetDevice", "hipSetDevice")
+        missing = (
+            "NCCL must be there",
+            "the library must be there",
+            "runtime of the GPUs must be there",
+            "cudaSetDevice",
+            "hipSetDevice",
+        )
         return FailureKind.UNAVAILABLE if any(sign in reason for sign in missing) else FailureKind.CRASH
 
 
 def _starting(
-    ranks: int, options: RankOptions, variables: Mapping[str, str]
-) -> tuple[str, Callable[[str, Mapping[str, str]], list[ProcessHandle]], Callable[[], None]]:
+    ranks: int, config: GpuRanksConfig, node: ResourceRequest, variables: Mapping[str, str]
+) -> tuple[str, Start, Callable[[], None]]:
     """Return the address of this process for ranks (empty: they run on this machine), a function that starts them, and
     one that frees their nodes.
     """
 
     def command(meeting: str, rank: int, per_node: int) -> tuple[str, ...]:
-        words = (options.library, options.runtime or "", options.memory, str(options.iterations))
+        words = (*config.libraries, config.memory, str(config.iterations))
         return (*RANK, meeting, str(rank), str(ranks), str(per_node), *words)
 
-    if options.launcher in (LOCAL, RAY):
-        hosts, per_node, address, release = _hosts(ranks, options)
+    launcher = config.launcher
+    if launcher == "local" or launcher == "ray":  # noqa: PLR1714 - mypy narrows only this
+        hosts: Sequence[Host] = [LocalHost()]
+        per_node, address, release = ranks, "", lambda: None
+        if launcher == "ray":
+            from chorale.runners.ray.hosts import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
 
-        gpus = options.gpus_per_node or per_node
+            cluster = RayGpuCluster(node)
+            hosts, per_node = cluster.lease(ranks, config.gpus_per_node)
+            address, release = config.address or cluster.own_address, cluster.release
+        gpus = config.gpus_per_node or per_node
 
         def each(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
-            own = [
-                {name: text.replace("{rank}", str(rank)) for name, text in variables.items()} for rank in range(ranks)
-            ]
-            return [
-                hosts[rank // per_node].start(ProcessSpec(command(meeting, rank, gpus), {**own[rank], **more}))
-                for rank in range(ranks)
-            ]
+            started = []
+            for rank in range(ranks):
+                own = {name: text.replace("{rank}", str(rank)) for name, text in variables.items()}
+                started.append(
+                    hosts[rank // per_node].start(ProcessSpec(command(meeting, rank, gpus), {**own, **more}))
+                )
+            return started
 
         return address, each, release
 
     def together(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
-        launcher: Launcher = (
-            "srun" if options.launcher == "srun" else "mpich" if options.launcher == "mpich" else "openmpi"
-        )
-        launch = _Command(launcher, options.hosts, options.gpus_per_node)
-        passing = [word for name in (*variables, *more) for word in ("-x", name)] if launcher == "openmpi" else []
-        words = [*launch_command(ranks, launch), *passing]
+        # Ranks of srun need no MPI: it tells them their number.
+        words = launch_command(launcher, ranks, config.hosts, config.gpus_per_node, mpi="none")
+        words += [word for name in (*variables, *more) for word in ("-x", name)] if launcher == "openmpi" else []
         # The name of the step is a variable, which a shell puts in.
-        text = " ".join(word if "$CHORALE_STEP" in word else shlex.quote(word) for word in words)
-        rest = shlex.join(command(meeting, -1, gpus_per_node(ranks, launch)))
-        host = SlurmHost() if launcher == "srun" else LocalHost()
-        return [host.start(ProcessSpec(("/bin/sh", "-c", f"exec {text} {rest}"), {**variables, **more}))]
+        text = " ".join(word if STEP in word else shlex.quote(word) for word in words)
+        rest = shlex.join(command(meeting, -1, gpus_per_node(ranks, config.hosts, config.gpus_per_node)))
+        in_steps = launcher == "srun" or in_slurm_job()
+        return [start_launcher(f"exec {text} {rest}", {**variables, **more}, in_steps)]
 
-    return options.address or socket.getfqdn(), together, lambda: None
-
-
-def _hosts(ranks: int, options: RankOptions) -> tuple[Sequence[Host], int, str, Callable[[], None]]:
-    """Return hosts, ranks on each, this process's address for them, and what lets go of them."""
-    if options.launcher == LOCAL:
-        return [LocalHost()], ranks, "", lambda: None
-    from chorale.runners.ray.hosts import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
-
-    cluster = RayGpuCluster(options.node)
-    lease = cluster.lease(ranks, options.gpus_per_node)
-    return lease.hosts, lease.gpus_per_node, options.address or cluster.own_address, cluster.release
+    return config.address or socket.getfqdn(), together, lambda: None

@@ -1,10 +1,13 @@
 """NcclRunner: settings of NCCL or RCCL, verified by its log, and programs, timed alternately."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 
-from chorale.runners.api.base import FailureKind, Measurement, RunRequest, StuckInstruction
+from chorale.runners.api.base import FailureKind, Measurement, ResourceRequest, RunRequest, StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.programs import equal_parts
 from chorale.runners.api.units import divisible_size
@@ -12,10 +15,11 @@ from chorale.runners.api.validation import RequestFault, validate_request
 from chorale.runners.execution.rank_part import DataLayout, Message
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped, prepare_task
 from chorale.runners.nccl.calls import TYPES
+from chorale.runners.nccl.config import GpuRanksConfig, NcclConfig
 from chorale.runners.nccl.log import not_applied
-from chorale.runners.nccl.parameters import library_names, process_variables, settings_fault, settings_named
+from chorale.runners.nccl.parameters import library_names, settings_fault, settings_named
 from chorale.runners.nccl.rank import NcclPart
-from chorale.runners.nccl.ranks import NcclRanks, RankOptions
+from chorale.runners.nccl.ranks import NcclRanks
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
@@ -38,10 +42,11 @@ class NcclGroups:
     with different variables have their own ranks; so has the log, which takes time.
     """
 
-    def __init__(self, ranks: int, options: RankOptions) -> None:
+    def __init__(self, ranks: int, config: GpuRanksConfig, node: ResourceRequest) -> None:
         self.ranks = range(ranks)
-        self._options = options
-        self._sets: dict[tuple[tuple[tuple[str, str], ...], bool], NcclRanks] = {}
+        self._start = partial(NcclRanks, ranks, config, node)
+        self._sets: dict[object, NcclRanks] = {}
+        self._most = MOST_SETS
         self._owners: list[tuple[NcclRanks, int]] = []
         self._current: NcclRanks | None = None
 
@@ -50,22 +55,23 @@ class NcclGroups:
         """Process ids of the ranks that ran last."""
         return [] if self._current is None else self._current.pids
 
-    def ranks_for(self, settings: LibrarySettings | None, logs: bool) -> NcclRanks:
-        """Return ranks that can run with `settings`, started if necessary; the least recently used set may be ended."""
-        key = tuple(sorted(process_variables(settings).items())), logs
+    def ranks_for(self, part: NcclPart, logs: bool = False) -> NcclRanks:
+        """Return ranks that can run `part`, started if necessary; the least recently used set may be ended."""
+        key = part.process, logs
         if key not in self._sets:
-            while len(self._sets) >= MOST_SETS:
+            while len(self._sets) >= self._most:
                 self._sets.pop(next(iter(self._sets))).close()
             limit = time.monotonic() + START_LIMIT_S + START_PER_RANK_S * len(self.ranks)
-            self._sets[key] = NcclRanks(len(self.ranks), self._options, dict(key[0]), logs, limit)
+            self._sets[key] = self._start(dict(part.process[1]), logs, limit)
         self._sets[key] = self._current = self._sets.pop(key)
         return self._current
 
     def load(self, variants: Sequence[Variant], deadline: float) -> None:
         """Give the ranks all variants to be timed, by their numbers in this order."""
+        self._most = max(MOST_SETS, len({variant[0].process for variant in variants}))
         by_set: dict[NcclRanks, list[int]] = {}
         for number, variant in enumerate(variants):
-            by_set.setdefault(self.ranks_for(variant[0].settings, False), []).append(number)
+            by_set.setdefault(self.ranks_for(variant[0]), []).append(number)
         owners: dict[int, tuple[NcclRanks, int]] = {}
         for owner, numbers in by_set.items():
             self._current = owner
@@ -93,23 +99,56 @@ class NcclGroups:
         self._sets.clear()
 
 
-class NcclRunner(LiveRunner[NcclGroups]):
+class GpuRunner(LiveRunner[NcclGroups]):
+    """A runner whose variants are calls of a library with NCCL's interface, in processes that have what each needs.
+
+    The time of a repetition is that of `iterations` successive calls divided by their number, on separate memory; the
+    call before them has the data that are checked.
+    """
+
+    def __init__(self, config: GpuRanksConfig, node: ResourceRequest | None = None) -> None:
+        super().__init__()
+        self._config, self._node = config, node or ResourceRequest()
+
+    @abstractmethod
+    def _variants(self, request: RunRequest, group: NcclGroups) -> list[Variant]:
+        """Return what is measured: the programs of `request`, then its algorithms of the library."""
+
+    @abstractmethod
+    def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
+        """Raise RunStopped if a log does not show that variants do what they should."""
+
+    def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
+        request, config = replace(request, trace=False), self._config
+        ranks = request.topology.compute_count
+        node = ResourceRequest(0, 0, self._node.resources, self._node.labels)
+        group = self._group_for(ranks, lambda: NcclGroups(ranks, config, node))
+        variants = self._variants(request, group)
+        first = group.ranks_for(variants[-1][0])
+        hosts = {rank: RankHost.of_words(hello["host"]) for rank, hello in first.hellos.items()}
+        per_node = config.gpus_per_node
+        if per_node and config.hosts and (fault := placement_fault(config.hosts, per_node, hosts)):
+            raise RunStopped(FailureKind.UNAVAILABLE, fault)
+        settings = " ".join(f"{name}={value}" for name, value in sorted(config.variables.items()))
+        facts = {"launcher": config.launcher, "iterations": config.iterations, "variables": settings}
+        self._identify({**first.facts, "clock": "stream", **facts, "nodes": host_names(hosts)}, environment)
+        deadline = time.monotonic() + request.timeout_s
+        self._prove(group, request, variants, deadline)
+        group.load(variants, deadline)
+        return Measurement(self.name, MeasurementRounds(group, request, deadline).measure(), environment)
+
+
+class NcclRunner(GpuRunner):
     """Implements `Runner` on stock NCCL or RCCL.
 
-    in_place: tells whether calls of a collective work in place; by default as PyTorch's do
-
-    A setting is timed at a size only after a logged call has shown that the library used it. The time of a repetition
-    is that of `iterations` successive calls divided by their number, on separate memory; the call before them has the
-    data that are checked.
+    A setting is timed at a size only after a logged call has shown that the library used it.
     """
 
     name = "nccl"
 
-    def __init__(
-        self, options: RankOptions, in_place: Callable[[CollectiveName], bool] = lambda name: name not in SPLIT_BY_RANK
-    ) -> None:
-        super().__init__()
-        self._options, self._in_place = options, in_place
+    def __init__(self, config: NcclConfig, node: ResourceRequest | None = None) -> None:
+        super().__init__(config, node)
+        self._in_place = config.works_in_place
         self._proved: set[tuple[str, str, int]] = set()
 
     def library(self, collective: str) -> tuple[str, ...]:
@@ -117,33 +156,22 @@ class NcclRunner(LiveRunner[NcclGroups]):
         return library_names(collective)
 
     def _fault(self, request: RunRequest) -> RequestFault | None:
-        return validate_request(request, self.library, _faults, settings=True)
+        return validate_request(request, self.library, gpu_faults, settings=True)
 
-    def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        request = replace(request, trace=False)
-        ranks = request.topology.compute_count
-        group = self._group_for(ranks, lambda: NcclGroups(ranks, self._options))
-        first = group.ranks_for(None, False)
-        self._require_place(first)
-        self._identify({**first.facts, "clock": "stream", **_facts(self._options), **_nodes(first)}, environment)
-        variants = [self._variant(name, program, first) for name, program in request.programs.items()]
-        collective = next(iter(request.programs.values())).collective
-        variants += [
-            _library_variant(collective, settings_named(name), self._in_place(collective.name), ranks)
-            for name in request.library
-        ]
-        deadline = time.monotonic() + request.timeout_s
-        self._prove(group, request, variants, deadline)
-        group.load(variants, deadline)
-        rounds = MeasurementRounds(group, request, deadline)
-        return Measurement(self.name, rounds.measure(), environment)
+    def _variants(self, request: RunRequest, group: NcclGroups) -> list[Variant]:
+        collective, ranks = next(iter(request.programs.values())).collective, request.topology.compute_count
+        in_place = self._in_place(collective.name)
+        plain = group.ranks_for(library_variant(collective, None, in_place, ranks)[0])
+        variants = [self._variant(name, program, plain) for name, program in request.programs.items()]
+        settings = map(settings_named, request.library)
+        return [*variants, *(library_variant(collective, each, in_place, ranks) for each in settings)]
 
     def _variant(self, name: str, program: object, ranks: NcclRanks) -> Variant:
         if isinstance(program, LibraryCall):
             fault = settings_fault(program.collective.name, program.settings, ranks.version, ranks.is_rccl)
             if fault is not None:
                 raise RunStopped(FailureKind.NOT_APPLIED, f"{name}: {fault}")
-            return _library_variant(program.collective, program.settings, program.in_place, program.rank_count)
+            return library_variant(program.collective, program.settings, program.in_place, program.rank_count)
         assert isinstance(program, Program)
         try:
             rounds = rounds_of(program)
@@ -166,7 +194,7 @@ class NcclRunner(LiveRunner[NcclGroups]):
             keys = [(f"{layout.collective.name} {settings} {layout.in_place}", request.dtype, one) for one in elements]
             if settings is None or self._proved.issuperset(keys):
                 continue
-            ranks = group.ranks_for(settings, True)
+            ranks = group.ranks_for(variant[0], logs=True)
             ranks.load([[part] for part in variant], deadline)
             ranks.log_lines(deadline)
             logs = []
@@ -174,18 +202,12 @@ class NcclRunner(LiveRunner[NcclGroups]):
                 doing = f"{settings} was proved on {count} elements"
                 ranks.request(prepare_task(0, count, request.dtype, seed=request.seed), deadline, doing)
                 ranks.timed_start(deadline, doing)
-                logs.append(ranks.log_lines(deadline))
+                logs.append(ranks.log_lines(deadline)[0])
             shares = layout.ranks if layout.collective.name in _SHARDED else 1
             sizes = [count // shares * element_bytes for count in elements]
             if (fault := not_applied(settings, layout.collective.name, sizes, logs)) is not None:
                 raise RunStopped(FailureKind.NOT_APPLIED, f"{settings}: {fault}")
             self._proved |= set(keys)
-
-    def _require_place(self, ranks: NcclRanks) -> None:
-        hosts = {rank: RankHost.of_words(hello["host"]) for rank, hello in ranks.hellos.items()}
-        per_node = self._options.gpus_per_node
-        if per_node and self._options.hosts and (fault := placement_fault(self._options.hosts, per_node, hosts)):
-            raise RunStopped(FailureKind.UNAVAILABLE, fault)
 
 
 class _NeverEnds(RunStopped):
@@ -196,21 +218,20 @@ class _NeverEnds(RunStopped):
         self.blocked = tuple(stuck)
 
 
-def _library_variant(collective: Collective, settings: LibrarySettings | None, in_place: bool, ranks: int) -> Variant:
-    return [NcclPart(DataLayout(collective, ranks, ranks, in_place), settings)] * ranks
+def library_variant(
+    collective: Collective,
+    settings: LibrarySettings | None,
+    in_place: bool,
+    ranks: int,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Variant:
+    """Return calls of the library with `settings`, in processes with `variables`."""
+    layout = DataLayout(collective, ranks, ranks if collective.name in SPLIT_BY_RANK else 1, in_place)
+    return [NcclPart(layout, settings, variables=tuple(variables.items()))] * ranks
 
 
-def _facts(options: RankOptions) -> Environment:
-    variables = " ".join(f"{name}={value}" for name, value in sorted(options.variables.items()))
-    return {"launcher": options.launcher, "iterations": options.iterations, "variables": variables}
-
-
-def _nodes(ranks: NcclRanks) -> Environment:
-    hosts = {rank: RankHost.of_words(hello["host"]) for rank, hello in ranks.hellos.items()}
-    return {"nodes": host_names(hosts)}
-
-
-def _faults(request: RunRequest) -> Iterator[RequestFault]:
+def gpu_faults(request: RunRequest) -> Iterator[RequestFault]:
+    """Yield why no library with NCCL's interface runs `request`."""
     most = ELEMENT_TYPES[request.dtype].max_ranks
     if request.topology.compute_count > most:
         yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
@@ -17,22 +17,6 @@ Launcher = Literal["openmpi", "mpich", "srun"]
 """Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""
 
 
-class LaunchOptions(Protocol):
-    """launcher: starts the processes; hosts: nodes in the order of their ranks, none for the current node or allocation
-
-    gpus_per_node: None for the number of ranks on each of `hosts`; mpi: kind that srun sets up, see `srun --mpi=list`
-    """
-
-    @property
-    def launcher(self) -> Launcher: ...
-    @property
-    def hosts(self) -> Sequence[str]: ...
-    @property
-    def gpus_per_node(self) -> int | None: ...
-    @property
-    def mpi(self) -> str | None: ...
-
-
 def gpus_per_machine(topology: Topology) -> int | None:
     """Return the number of ranks per box if the ids of nodes have the form `BOX.GPU` with equal boxes, else None."""
     boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
@@ -40,44 +24,45 @@ def gpus_per_machine(topology: Topology) -> int | None:
     return sizes.pop() if len(sizes) == 1 and "" not in boxes else None
 
 
-def gpus_per_node(ranks: int, options: LaunchOptions) -> int:
-    """Return how many ranks each node has; InvalidInput unless every rank gets a GPU and every GPU of a host a rank."""
-    nodes = len(options.hosts)
-    per_node = options.gpus_per_node or -(-ranks // max(1, nodes))
-    if nodes and nodes * per_node != ranks:
-        there = f"{nodes} hosts with {per_node} GPUs"
+def gpus_per_node(ranks: int, hosts: Sequence[str], per_node: int | None) -> int:
+    """Return how many ranks each node has: `per_node`, by default those that each of `hosts` gets.
+
+    Raises InvalidInput unless every rank gets a GPU and every GPU of a host a rank.
+    """
+    per_node = per_node or -(-ranks // max(1, len(hosts)))
+    if hosts and len(hosts) * per_node != ranks:
+        there = f"{len(hosts)} hosts with {per_node} GPUs"
         raise InvalidInput(f"the hosts must have exactly {ranks} GPUs, one per rank", there, "name other hosts")
     if ranks % per_node:
         raise InvalidInput(f"gpus_per_node must divide the {ranks} ranks", per_node, "choose a divisor")
     return per_node
 
 
-def launch_command(ranks: int, options: LaunchOptions) -> list[str]:
-    """Return what starts the command that follows it once for each rank, node by node in the order of `hosts`."""
-    per_node = gpus_per_node(ranks, options)
-    hosts = ",".join(options.hosts)
-    if options.launcher == "openmpi":
-        slots = ",".join(f"{host}:{per_node}" for host in options.hosts)
-        command = ["mpirun", "-np", str(ranks), "--map-by", f"ppr:{per_node}:node"]
-        return [*command, "--host", slots] if slots else command
-    if options.launcher == "mpich":
-        command = ["mpiexec", "-n", str(ranks), "-ppn", str(per_node)]
-        return [*command, "-hosts", hosts] if hosts else command
-    return srun_command(ranks, per_node, options)
+def launch_command(
+    launcher: Launcher, ranks: int, hosts: Sequence[str], per_node: int | None, mpi: str = MPI_TYPE
+) -> list[str]:
+    """Return what starts the command that follows it once for each rank, node by node in the order of `hosts`.
 
+    hosts:    none for the current node or allocation
+    per_node: ranks of a node; None for the number of ranks on each of `hosts`
+    mpi:      kind that srun sets up, see `srun --mpi=list`
 
-def srun_command(ranks: int, per_node: int, options: LaunchOptions) -> list[str]:
-    """Return the command of Slurm's launcher; a shell must expand the variables in it.
-
-    The step may share resources with other steps of the job, such as the one that runs this command. srun keeps an
-    order of nodes only if it is given the node of every rank. Otherwise the command gives the number of nodes, because
-    srun would use all nodes of a larger allocation, and the distribution of ranks, because a site may have another
-    default.
+    A shell must expand the variables in the command of srun. Its step may share resources with other steps of the job,
+    such as the one that runs this command. srun keeps an order of nodes only if it is given the node of every rank.
+    Otherwise the command gives the number of nodes, because srun would use all nodes of a larger allocation, and the
+    distribution of ranks, because a site may have another default.
     """
-    command = ["srun", f"--mpi={options.mpi or MPI_TYPE}", "--overlap", "--kill-on-bad-exit=1", f"--job-name={STEP}"]
+    per_node = gpus_per_node(ranks, hosts, per_node)
+    if launcher == "openmpi":
+        slots = ["--host", ",".join(f"{host}:{per_node}" for host in hosts)] if hosts else []
+        return ["mpirun", "-np", str(ranks), "--map-by", f"ppr:{per_node}:node", *slots]
+    if launcher == "mpich":
+        named = ["-hosts", ",".join(hosts)] if hosts else []
+        return ["mpiexec", "-n", str(ranks), "-ppn", str(per_node), *named]
+    command = ["srun", f"--mpi={mpi}", "--overlap", "--kill-on-bad-exit=1", f"--job-name={STEP}"]
     command += [f"--nodes={ranks // per_node}", f"--ntasks={ranks}"]
-    if options.hosts:
-        nodes = ",".join(host for host in options.hosts for _ in range(per_node))
+    if hosts:
+        nodes = ",".join(host for host in hosts for _ in range(per_node))
         return [*command, "--distribution=arbitrary", f"--nodelist={nodes}"]
     return [*command, f"--ntasks-per-node={per_node}", "--distribution=block"]
 

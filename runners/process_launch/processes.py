@@ -1,17 +1,15 @@
-"""Interfaces for starting processes: a host, a process on it, and a cluster that lends hosts with GPUs."""
+"""Start processes on hosts: the interfaces, and processes of this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shlex
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,26 +83,6 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class LeasedHosts:
-    """Nodes in the order of their ranks, each with as many GPUs for us."""
-
-    hosts: Sequence[Host]
-    gpus_per_node: int
-
-
-class GpuCluster(Protocol):
-    """Lends nodes one request at a time. A cluster is used by one thread."""
-
-    def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
-        """Return nodes for `ranks` processes with a GPU each. Raises Unavailable if there are not enough."""
-        ...
-
-    def release(self) -> None:
-        """End what runs on the nodes that are lent. Safe to call twice."""
-        ...
-
-
 LOOPBACK_ADDRESS = "127.0.0.1"
 _POLL_S = 0.02
 
@@ -155,10 +133,6 @@ def rank_environment() -> dict[str, str]:
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
-
-
-_WATCH = 'trap \'\' HUP INT TERM USR1 USR2; read _; sleep 6; rm -rf "$1" || rm -rf "$1"'
-"""Processes that write into the folder get a few seconds to end: the processes of a step, see `ProcessSpec.grace_s`."""
 
 
 class LocalHost:
@@ -236,28 +210,6 @@ class LocalProcess:
             self._folder.cleanup()
 
 
-@contextlib.contextmanager
-def watched_folder(prefix: str, parent: Path | None) -> Iterator[Path]:
-    """Create a folder in `parent` (default: the system's temporary folder) for the block; it is removed with this
-    process.
-
-    A separate shell removes the folder if this process is killed.
-    """
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as name:
-        watcher = subprocess.Popen(  # noqa: S603
-            ["/bin/sh", "-c", _WATCH, "sh", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            yield Path(name)
-        finally:
-            watcher.kill()
-            watcher.communicate()
-
-
 def _members(group: int) -> list[psutil.Process]:
     members = []
     for process in psutil.process_iter():
@@ -282,62 +234,3 @@ def _plain(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise InvalidInput("a file of a job must have a plain name", name, "leave folders out")
     return name
-
-
-_LINE = re.compile(rb"^HYDRA_LAUNCH: ([^\n]*--proxy-id (\d+)[^\n]*)\n", re.MULTILINE)
-_WITHOUT_NODE_NAME = ("env", "-u", "SLURMD_NODENAME")
-"""mpiexec hands its variables to all ranks, which would take its node in a job of Slurm for theirs."""
-
-MANUAL_LAUNCHER_ENVIRONMENT = {"HYDRA_LAUNCHER": "manual"}
-
-
-class MpichHost:
-    """Implements `Host`: the job starts at `head`; its `mpiexec` starts processes at `nodes`.
-
-    The nodes are those of `-hosts`, in the same order, and all have MPICH's `mpiexec`. A job may call it several times,
-    one after the other.
-    """
-
-    def __init__(self, nodes: Sequence[Host], head: Host | None = None) -> None:
-        self._nodes = nodes
-        self._head = head or LocalHost()
-        self.address = self._head.address
-
-    def start(self, spec: ProcessSpec) -> MpichLaunch:
-        """Start a job; see `Host.start`."""
-        environment = {**spec.environment, **MANUAL_LAUNCHER_ENVIRONMENT}
-        argv = (*_WITHOUT_NODE_NAME, *spec.argv)
-        return MpichLaunch(self._head.start(replace(spec, argv=argv, environment=environment)), self._nodes)
-
-
-class MpichLaunch:
-    """Implements `ProcessHandle`. Proxies are started when `poll` finds that they are asked for."""
-
-    def __init__(self, head: ProcessHandle, nodes: Sequence[Host]) -> None:
-        self._head = head
-        self._nodes = nodes
-        self._proxies: list[ProcessHandle] = []
-
-    def poll(self) -> int | None:
-        """Return the exit code of the job, None while it runs."""
-        code = self._head.poll()
-        if code is None:
-            requests = list(_LINE.finditer(self._head.read(STDOUT)))
-            for match in requests[len(self._proxies) :]:
-                node = self._nodes[int(match[2]) % len(self._nodes)]
-                self._proxies.append(node.start(ProcessSpec(tuple(shlex.split(match[1].decode())))))
-        return code
-
-    def read(self, name: str) -> bytes:
-        """Return what a file of the job's working folder holds now."""
-        return self._head.read(name)
-
-    def kill(self) -> None:
-        """Kill the job and all proxies with what they started."""
-        for started in (self._head, *self._proxies):
-            started.kill()
-
-    def close(self) -> None:
-        """Kill what runs and remove the folders."""
-        for started in (self._head, *self._proxies):
-            started.close()

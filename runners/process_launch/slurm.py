@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -32,7 +31,6 @@ _POLL_S = 0.2
 _NO_LIMIT_S = 364 * 86400
 """Slurm ends jobs without a limit after a year."""
 
-_MPI_TYPE = re.compile(r"[a-z][a-z0-9_]*")
 _TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
 """Variables that say of how many processes this one was started as one: by srun, MPICH and its kin, Open MPI."""
 
@@ -102,25 +100,6 @@ def slurm_output(*argv: str) -> str:
     if done.returncode != 0:
         raise Unavailable(rule, f"{argv[0]}: {done.stderr.strip() or done.stdout.strip()}", way_out)
     return done.stdout
-
-
-def mpi_types() -> tuple[str, ...]:
-    """Return the kinds of MPI that srun sets up, as `srun --mpi=list` prints them; empty if it does not.
-
-    Each is on its own line; before Slurm 21.08 after `srun: ` and on the other stream.
-    """
-    try:
-        listed = subprocess.run(
-            ["srun", "--mpi=list"],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    lines = (line.removeprefix("srun: ").strip() for line in (listed.stdout + listed.stderr).splitlines())
-    return tuple(dict.fromkeys(line for line in lines if _MPI_TYPE.fullmatch(line)))
 
 
 def seconds_left() -> float | None:
@@ -234,3 +213,19 @@ exec srun --overlap --mpi=none --job-name="${CHORALE_STEP:-chorale}" --distribut
 
 OPEN_MPI_ARGUMENTS = "--overlap --job-name="
 """Arguments that Open MPI's mpirun passes to srun, before the name of the step."""
+
+
+def start_launcher(
+    command: str, environment: Mapping[str, str], in_steps: bool, script: str = HYDRA_SCRIPT
+) -> LocalProcess | SlurmProcess:
+    """Start an mpiexec, mpirun or srun by a shell command, in which "$PWD/launcher" is an executable with `script`.
+
+    in_steps: whether its processes are steps of this job of Slurm; these end with it
+    """
+    spec = ProcessSpec(("/bin/sh", "-c", command), environment, {"launcher": script.encode()})
+    if not in_steps:
+        return LocalHost().start(spec)
+    steps = f'"{OPEN_MPI_ARGUMENTS}$CHORALE_STEP"'
+    settings = 'HYDRA_LAUNCHER=slurm HYDRA_LAUNCHER_EXEC="$PWD/launcher"'
+    settings += f" PRTE_MCA_plm_slurm_args={steps} OMPI_MCA_plm_slurm_args={steps}"
+    return SlurmHost().start(replace(spec, argv=("/bin/sh", "-c", f"export {settings}\n{command}")))

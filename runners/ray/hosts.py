@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from chorale.runners.api.base import ResourceRequest
-from chorale.runners.process_launch.processes import LeasedHosts, LocalHost, LocalProcess, ProcessSpec
+from chorale.runners.process_launch.processes import LocalHost, LocalProcess, ProcessSpec
 from chorale.runners.process_launch.slurm import node_name
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
@@ -161,7 +161,7 @@ def _result_of(reference: Any) -> Any:
 
 
 class RayGpuCluster:
-    """Implements `GpuCluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
+    """Lends nodes of the cluster that RAY_ADDRESS names, or this machine alone, one request at a time.
 
     resource_request: what each node must have besides GPUs; its resources are held like the GPUs
     """
@@ -171,17 +171,18 @@ class RayGpuCluster:
         self._cluster: RayCluster | None = None
         self._hosts: list[RayHost] = []
 
-    def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
-        """Start an actor on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order."""
+    def lease(self, ranks: int, gpus_per_node: int | None) -> tuple[Sequence[RayHost], int]:
+        """Return hosts for `ranks` processes with a GPU each, and how many of these each has.
+
+        An actor starts on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order. Raises
+        Unavailable if there are not enough.
+        """
         self._cluster = self._cluster or RayCluster()
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._request)
         held = replace(self._request, gpus=per_node)
         self._hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
-        if len({host.address for host in self._hosts}) < len(self._hosts):
-            for host in self._hosts:  # the launcher takes equal ones for one host; with names it starts one on each
-                host.address = host.name()
-        return LeasedHosts(self._hosts, per_node)
+        return self._hosts, per_node
 
     @property
     def own_address(self) -> str:
@@ -189,7 +190,7 @@ class RayGpuCluster:
         return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def release(self) -> None:
-        """End the actors, and with them what they started."""
+        """End the actors, and with them what they started. Safe to call twice."""
         for host in self._hosts:
             host.close()
         self._hosts = []

@@ -21,7 +21,7 @@ NOT_RUN = {
     r"chorale fabric (up|down|status|exec)\b(?!.* ip route)": "changes this machine's networks; tests/live does",
     r"chorale fabric exec 0 -- ip route": "needs a fabric that is up; tests/live has one",
     r"chorale run .*--runner (oneccl|mpi|local .*--where fabric)\b": "needs a fabric that is up; tests/live has one",
-    r"chorale run .*--runner msccl\b": "needs GPUs; tests/unit/runners/msccl has stand-ins",
+    r"chorale run .*--runner msccl\b": "needs GPUs; tests/live/nccl has a stand-in",
     r"chorale tune .*(--detach|--follow|--stop|--address)\b": "needs a Ray cluster; tests/integration has one",
     r"chorale tune examples/stock-nccl(?!.*--dry-run)": "needs GPUs; tests/live/nccl has a stand-in",
     r"chorale tune examples/switch-processes": "measures for minutes; tests/live has such programs",

@@ -33,7 +33,10 @@ CAMPAIGN: Mapping[str, Any] = {
     "budget": {"trials": 1},
 }
 PROFILES = {
-    "gpus": {"kind": "msccl", "msccl": {"tests_folder": "/opt/canary-tests", "variables": {"CANARY": "secret-value"}}},
+    "gpus": {
+        "kind": "msccl",
+        "msccl": {"library_folder": "/opt/canary-tests", "variables": {"CANARY": "secret-value"}},
+    },
     "here": {"kind": "local", "link_mbps": 10},
 }
 

@@ -21,8 +21,8 @@ from tests.security.service import CAMPAIGN, ROLES, Attacked, attacked
 
 CLOSED = {"local": {"fabric"}, "oneccl": {"fabric"}, "simulated": set(), "recorded": set()}
 CLOSED |= {"mpi": {"fabric", "hosts", "interface"}}
-CLOSED |= {"msccl": {"launcher", "mpi", "hosts", "tests_folder", "library_folder", "shared_folder", "variables"}}
-CLOSED |= {"nccl": {"library", "runtime", "launcher", "hosts", "address", "variables", "memory"}}
+GPUS = {"launcher", "hosts", "address", "variables", "memory"}
+CLOSED |= {"msccl": {"library_folder", *GPUS}, "nccl": {"library", "runtime", *GPUS}}
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
 @pytest.mark.parametrize(
     "runner",
     [
-        {"kind": "msccl", "msccl": {"launcher": "mpich", "tests_folder": "/tmp/attacker"}},
+        {"kind": "msccl", "msccl": {"launcher": "mpich"}},
         {"kind": "msccl", "msccl": {"library_folder": "/tmp/attacker"}},
         {"kind": "msccl", "msccl": {"variables": {"LD_PRELOAD": "/tmp/attacker.so"}}},
         {"kind": "msccl", "msccl": {"hosts": ["attacker.example"]}},
-        {"kind": "msccl", "msccl": {"shared_folder": "/tmp/attacker"}},
+        {"kind": "nccl", "library": "/tmp/attacker.so"},
         {"kind": "mpi", "hosts": "@/root/secret"},
         {"kind": "mpi", "interface": "attacker0"},
         {"kind": "local", "fabric": "../../attacker"},
@@ -56,7 +56,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
         {"kind": "simulated", "at_once": 64},
         {"profile": "unknown"},
         {"profile": ["gpus"]},
-        {"profile": "gpus", "msccl": {"tests_folder": "/tmp/attacker"}},
+        {"profile": "gpus", "msccl": {"library_folder": "/tmp/attacker"}},
         {"profile": "here", "kind": "msccl"},
     ],
 )
@@ -69,7 +69,7 @@ def test_no_role_names_what_is_started(refusing: Attacked, role: str, runner: di
 def test_a_profile_is_what_the_administrator_wrote_and_is_not_shown(service: Attacked):
     assert service.launch("operator", runner={"profile": "gpus"}, topology="ring:4").status_code == 202
     ((campaign, _),) = service.launches.started
-    assert campaign["runner"]["msccl"]["tests_folder"] == "/opt/canary-tests"
+    assert campaign["runner"]["msccl"]["library_folder"] == "/opt/canary-tests"
     folder = service.home.campaigns / "attack" / "1"
     folder.mkdir(parents=True)
     Store(folder, Launch("launch", 1, {}, dict(campaign), 5.0)).close()
@@ -90,7 +90,7 @@ def test_a_stored_campaign_of_a_runner_without_a_profile_is_not_gone_on_with(ser
     ((campaign, _),) = service.launches.started
     folder = service.home.campaigns / "attack" / "1"
     folder.mkdir(parents=True)
-    runner = SECTIONS["msccl"].model_validate({"kind": "msccl", "msccl": {"tests_folder": "/tmp/attacker"}})
+    runner = SECTIONS["msccl"].model_validate({"kind": "msccl", "msccl": {"library_folder": "/tmp/attacker"}})
     planted = {**campaign, "runner": runner.model_dump(by_alias=True, mode="json")}
     Store(folder, Launch("launch", 1, {}, planted, 5.0)).close()
     assert "attacker" not in service.ask("GET", "/v1/campaigns/attack", "administrator").text

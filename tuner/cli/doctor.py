@@ -112,12 +112,12 @@ def machine_checks() -> Iterator[Check]:
     yield tool("make", ("make",), "the Makefile targets", "install make", "apt-get install make")
     for name in ("ip", "tc"):
         yield tool(name, (name,), "emulated fabrics", "install iproute2", "apt-get install iproute2")
-    runner, elsewhere = "the msccl runner", "run on a node with NVIDIA or AMD GPUs"
+    runner, elsewhere = "the nccl and msccl runners", "run on a node with NVIDIA or AMD GPUs"
     yield tool("gpus", ("nvidia-smi", "rocm-smi"), runner, elsewhere, "ssh GPU-NODE chorale doctor")
     way_out = "install Open MPI or MPICH, or use a Slurm cluster"
     yield tool("gpu launcher", ("mpirun", "mpiexec", "srun"), runner, way_out, "apt-get install openmpi-bin")
-    way_out = "build nccl-tests with MPI=1; on the PATH or in the campaign's `tests_folder`"
-    yield tool("nccl-tests", ("all_reduce_perf",), runner, way_out, NCCL_TESTS)
+    way_out = "build nccl-tests with MPI=1, on the PATH"
+    yield tool("nccl-tests", ("all_reduce_perf",), "jobs of `chorale export`", way_out, NCCL_TESTS)
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
     purpose, way_out = "emulated fabrics without user namespaces", "use sudo for `fabric` only"
     yield Check("root", is_root, "yes" if is_root else "no", purpose, way_out)

@@ -107,7 +107,7 @@ class MeasuredUntil:
             return None
         budget = () if self.budget is None else parse_budget(self.budget)
         goal = Goal(parse_precision(self.precision), reference, *budget)
-        if config.capabilities.is_live and not config.capabilities.launches_repetitions:
+        if config.capabilities.is_live:
             goal = replace(goal, launches=MIN_SAMPLES)  # repetitions of one start of the ranks share its mode
         return goal
 

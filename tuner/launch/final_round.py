@@ -116,11 +116,9 @@ class FinalRound:
         return contests
 
     def _launch(self, group: Sequence[SizeContest]) -> None:
-        """Measure the next launch of contests between the same programs, or their batch if repetitions are launches."""
-        names, count = group[0].batch
-        apart = self.campaign.runner.capabilities.launches_repetitions
-        request = self._request(names, [contest.size_bytes for contest in group])
-        outcome = self._submitted(replace(request, repeats=count) if apart else request)
+        """Measure the next launch of contests between the same programs."""
+        names, _ = group[0].batch
+        outcome = self._submitted(self._request(names, [contest.size_bytes for contest in group]))
         if isinstance(outcome, RunFailure):
             _log.warning("a launch of the final gave no result (%s)", outcome.message)
             for contest in group:
@@ -133,9 +131,7 @@ class FinalRound:
             }
             for name, times_s in measured.items():
                 self._times[contest.size_bytes].setdefault(name, []).extend(times_s)
-            launches = range(count) if apart else [slice(None)]
-            for part in launches:
-                contest.add({name: np.atleast_1d(np.array(times)[part]).tolist() for name, times in measured.items()})
+            contest.add({name: list(times) for name, times in measured.items()})
 
     def _request(self, names: Sequence[str], sizes_bytes: Sequence[int]) -> RunRequest:
         programs = {name: self._trials[name] for name in names if name in self._trials}

@@ -119,18 +119,6 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
     return float(runs * sum(campaign.sizes) * bound / bytes_per_s)
 
 
-def min_launches(campaign: Campaign, trials: int) -> int | None:
-    """Return the number of launches on GPUs if all of `trials` trials run; None for runners without launches.
-
-    Each program has a proof launch, and like every baseline one launch per repetition. The final and the comparison
-    with champions come on top.
-    """
-    if not campaign.runner.capabilities.launches_repetitions:
-        return None
-    programs = sum(not name.startswith(LIBRARY) for name in campaign.baselines)
-    return programs + trials * (1 + campaign.repeats * (1 + len(campaign.baselines)))
-
-
 def check_methods(campaign: Campaign, files: bool = False) -> None:
     """Raise InvalidInput for an unknown method or baseline; only its runner knows the algorithms of a library.
 
@@ -180,7 +168,6 @@ def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior
         "sampler": campaign.resolved_sampler,
         "trials": trials,
         "least_measuring_seconds": min_measuring_s(campaign, topology, trials),
-        "least_launches": min_launches(campaign, trials),
         "prior": [{"name": prior.name, "points": sum(point in space for point in prior.gains)} for prior in priors],
         "first": [candidate.parameters for candidate in first_guesses(campaign, topology, space)],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),

@@ -301,7 +301,7 @@ def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> It
     """
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD
-    if not (replays or abilities.launches_repetitions):
+    if not (replays or abilities.protocols):
         return
     for task in replay_tasks(mi250_table()):
         fabric = task.name.removeprefix(f"{task.collective} ")

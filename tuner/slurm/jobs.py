@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from chorale.job.files import read_file
 from chorale.runners.api.config import RunnerConfig
 from chorale.runners.mpi.config import MpiConfig
-from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.nccl.config import GpuRanksConfig
 from chorale.runners.oneccl.config import OneCclConfig
 from chorale.runners.process_launch.launchers import gpus_per_machine
 from chorale.runners.process_launch.slurm import slurm_output
@@ -117,7 +117,7 @@ class SlurmProfile(CampaignSection):
     nodes: int | None = Field(default=None, ge=1, description="Nodes; by default what the runner needs.")
     tasks_per_node: int | None = Field(default=None, ge=1, description="Tasks of a node; by default its ranks.")
     gpus_per_node: int | None = Field(
-        default=None, ge=0, description="GPUs of a node; by default its ranks with msccl, else none. 0 asks for none."
+        default=None, ge=0, description="GPUs of a node; by default its ranks with nccl or msccl. 0 asks for none."
     )
     sbatch: list[Line] = Field(default=[], description="Further options of sbatch, such as --qos=short.")
     srun: list[Word] = Field(default=[], description="Further options of the sruns of the script, such as --cpu-bind.")
@@ -340,9 +340,10 @@ def job_shape(config: RunnerConfig, topology: Topology, profile: SlurmProfile) -
 
 def _needed(config: RunnerConfig, topology: Topology) -> JobShape:
     ranks = topology.compute_count
-    if isinstance(config, MscclConfig):
-        per_node = config.for_network(topology).gpus_per_node or ranks
-        return JobShape(-(-ranks // per_node), per_node, per_node, tuple(config.hosts), config.takes_nodes_from_ray)
+    if isinstance(config, GpuRanksConfig):
+        per_node = (None if config.launcher == "local" else config.for_network(topology).gpus_per_node) or ranks
+        gpus = 0 if config.memory == "host" else per_node
+        return JobShape(-(-ranks // per_node), per_node, gpus, tuple(config.hosts), config.uses_cluster)
     if isinstance(config, MpiConfig) and config.where in (None, "cluster") and config.fabric is None:
         named = (
             "" if config.hosts is None or config.hosts.startswith("@") else config.hosts

@@ -20,8 +20,8 @@ from typing import Any
 
 from chorale.job.nccl.plugin import applied_rows, tuner_plugin
 from chorale.runners.api.base import Measurement, RunRequest
+from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.nccl.parameters import ALGORITHMS
-from chorale.runners.nccl.ranks import RankOptions
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
@@ -63,7 +63,7 @@ def tried(runner: NcclRunner, collective: CollectiveName, settings: LibrarySetti
     return said | {"kind": "applied", "times_us": times, "library": outcome.environment["library"]}
 
 
-def campaign(folder: Path, options: RankOptions, runtime: str | None) -> Mapping[str, Any]:
+def campaign(folder: Path, options: NcclConfig, runtime: str | None) -> Mapping[str, Any]:
     """Tune the example, export its table, and run a job with it; return what rows decided."""
     os.environ["CHORALE_HOME"] = str(folder / "home")
     settings = {
@@ -99,7 +99,7 @@ def main() -> None:
     given = parser.parse_args()
     library = given.library or (str(stand_in_library()) if given.memory == "host" else "nccl")
     sharing = {"NCCL_HOSTID": "host{rank}"} if given.as_hosts else {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
-    options = RankOptions(
+    options = NcclConfig(
         gpus_per_node=1, library=library, runtime=given.runtime, memory=given.memory, iterations=5,
         variables=NO_CARD | sharing,
     )  # fmt: skip

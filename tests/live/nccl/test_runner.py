@@ -7,7 +7,7 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, RunRequest
 from chorale.runners.engine.build import has_compiler
-from chorale.runners.nccl.ranks import RankOptions
+from chorale.runners.nccl.config import NcclConfig
 from chorale.runners.nccl.runner import NcclRunner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not has_compiler(), reason="THE NCCL RUNNER IS N
 
 
 def _runner(iterations: int = 1, **variables: str) -> NcclRunner:
-    options = RankOptions(library=str(stand_in_library()), memory="host", iterations=iterations, variables=variables)
+    options = NcclConfig(library=str(stand_in_library()), memory="host", iterations=iterations, variables=variables)
     return NcclRunner(options)
 
 
@@ -79,5 +79,5 @@ def test_the_log_of_an_older_version_shows_it_too() -> None:
 
 def test_memory_of_a_gpu_by_its_runtime() -> None:
     library = str(stand_in_library())
-    with NcclRunner(RankOptions(library=library, runtime=library, gpus_per_node=1, iterations=1)) as runner:
+    with NcclRunner(NcclConfig(library=library, runtime=library, gpus_per_node=1, iterations=1)) as runner:
         measured(runner.submit(asked(call(algorithm="ring", protocol="Simple"))))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.live.slurm.cluster import SlurmCluster, missing_for_slurm
-from tests.stand_ins.gpu_cluster import LAUNCHERS, put_stand_ins, stand_in_environment
+from tests.stand_ins.nccl import stand_in_library
 
 BIN = Path(sys.executable).parent
 CHORALE = str(BIN / "chorale")
@@ -68,19 +68,20 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a data folder, stand-ins for GPUs and the schedule `ring8.parquet`."""
     folder = tmp_path_factory.mktemp("site")
-    for name in ("home", "memory", "jobs"):
+    for name in ("home", "jobs", "bin"):
         (folder / name).mkdir()
-    put_stand_ins(folder / "bin")
-    for launcher in LAUNCHERS:
-        (folder / "bin" / launcher).unlink()  # these are real here
+    program = folder / "bin" / "all_reduce_perf"  # of nccl-tests, for jobs that `chorale export` writes
+    program.write_text('#!/bin/sh\necho "$0 $*"\n')
+    program.chmod(0o755)
+    (folder / "libnccl.so").symlink_to(stand_in_library())
     return folder
 
 
 @pytest.fixture
 def site(slurm: SlurmCluster, shared: Path) -> Iterator[Site]:
     """Return the cluster with every node idle."""
-    played = stand_in_environment(shared / "bin", shared / "memory", "executor")
-    path = f"{BIN}:{played['PATH']}:/usr/sbin"
+    played = {"PYTHONPATH": str(Path(__file__).parents[3]), "STAND_IN_RUNTIME": "executor"}
+    path = f"{BIN}:{shared / 'bin'}:/usr/bin:/bin:/usr/sbin"
     settings = {"CHORALE_HOME": str(shared / "home"), "RAY_AUTH_MODE": "token", "CHORALE_INSECURE_CLUSTER": "0"}
     site = Site(slurm, shared, {**played, **settings, "PATH": path, "RAY_raylet_start_wait_time_s": "300"})
     slurm.clean()

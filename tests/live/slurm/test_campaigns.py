@@ -33,7 +33,7 @@ runner:
   kind: msccl
   timeout_s: 300
   needs: {{gpus: {gpus}, patience_s: 300}}
-  msccl: {{runtime: executor, launcher: {launcher},{mpi} gpus_per_node: 4, shared_folder: {folder}/jobs}}
+  msccl: {{runtime: executor, launcher: {launcher}, gpus_per_node: 4, library_folder: {folder}, memory: host}}
 search: {{methods: [ring, swing], channels: {{from: 1, to: 8}}}}
 baselines: ["library:nccl"]
 repeats: {repeats}
@@ -47,10 +47,9 @@ def _written(
     site: Site, name: str, launcher: str = "srun", trials: int = TRIALS, fault: str = "", repeats: int = 1
 ) -> None:
     """Write the campaign and a profile that gives jobs the stand-ins, which misbehave by `fault`."""
-    mpi = " mpi: none," if launcher == "srun" else ""  # the stand-ins need none, and no srun tries which one starts
     held = {"gpus": RAY_GPUS if launcher == "ray" else 0}  # by each node of a Ray cluster
     numbers = {"trials": trials, "repeats": repeats, **held}
-    text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, mpi=mpi, **numbers)
+    text = CAMPAIGN.format(name=name, folder=site.folder, launcher=launcher, **numbers)
     (site.folder / f"{name}.yaml").write_text(text)
     variables = {**site.variables, "STAND_IN_FAULT": fault}
     prologue = [f"export {key}='{value}'" for key, value in variables.items() if key != "CHORALE_HOME"]
@@ -112,7 +111,6 @@ def test_a_campaign_that_is_cut_off_goes_on_and_repeats_nothing(site: Site, end:
     for before_it, after_it in pairwise(nodes):
         assert f"measured on {after_it}, before on {before_it}: the baselines are measured again" in said
     assert len(nodes) == 2 or end is not _lose_a_node
-    assert list((site.folder / "jobs").iterdir()) == []
     code, output, messages = site.chorale("tune", "--follow", name)
     assert code == 0
     assert "1MiB" in output + messages
@@ -140,7 +138,6 @@ def test_a_campaign_at_the_time_limit_of_its_job_stops_requeues_and_goes_on(site
     assert [trial["trial_id"] for trial in trials[: len(before)]] == before
     assert set(Counter(trial["trial_id"] for trial in trials).values()) == {1}
     assert {trial["state"] for trial in trials} == {"complete"}, _messages(site, "limited")
-    assert list((site.folder / "jobs").iterdir()) == []
 
 
 def test_trials_that_move_to_another_node_of_the_job_are_told(site: Site) -> None:
@@ -178,7 +175,6 @@ def test_a_campaign_that_is_cancelled_stops_in_order_and_stays(site: Site, launc
     assert code == 0, messages
     assert site.cluster.wait(job) == "CANCELLED"
     assert site.cluster.fact(job, "Restarts") == "0"
-    wait_until(lambda: not list((site.folder / "jobs").iterdir()), 60, lambda: list((site.folder / "jobs").iterdir()))
     wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
     assert {trial["state"] for trial in _trials(site, name)} == {"complete"}
 
@@ -196,7 +192,7 @@ def test_ray_comes_up_on_the_allocation(site: Site) -> None:
 
 def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
     _written(site, "unused", fault="hang")
-    options = ("runtime=executor", "launcher=ray", "gpus_per_node=4", f"shared_folder={site.folder}/jobs")
+    options = ("runtime=executor", "launcher=ray", "gpus_per_node=4", "memory=host", f"library_folder={site.folder}")
     settings = [f"--set={option}" for option in options]
     command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M,2M", "--repeats", "1", "--timeout", "40")
     code, output, messages = site.chorale(*command, *settings, "--slurm", "--site", "site.yaml", "--wait", "--json")
@@ -205,7 +201,6 @@ def test_a_hang_of_ranks_that_ray_started_ends_with_its_job(site: Site) -> None:
     assert failed["failure"]["kind"] == "timeout"
     assert failed["environment"]["nodes"] == "n1,n3"
     wait_until(lambda: not site.cluster.steps(), 60, site.cluster.steps)
-    wait_until(lambda: not list((site.folder / "jobs").iterdir()), 60, lambda: list((site.folder / "jobs").iterdir()))
 
 
 def test_tasks_of_an_array_measure_for_one_launch(site: Site) -> None:
@@ -231,15 +226,13 @@ def _ray_logs(site: Site) -> str:
 def test_a_run_is_a_job_whose_end_is_that_of_the_command(site: Site) -> None:
     _written(site, "unused")
     command = ("run", "ring8.parquet", "--runner", "msccl", "--sizes", "1M", "--repeats", "1")
-    options = [f"--set={item}" for item in ("runtime=executor", "launcher=srun", "gpus_per_node=4")]
+    options = [f"--set={item}" for item in ("runtime=executor", "launcher=srun", "gpus_per_node=4", "memory=host")]
+    options.append(f"--set=library_folder={site.folder}")
     job = ("--slurm", "--site", "site.yaml", "--wait", "--json")
-    code, output, messages = site.chorale(*command, *options, f"--set=shared_folder={site.folder}/jobs", *job)
+    code, output, messages = site.chorale(*command, *options, *job)
     assert code == 0, messages
     document = json.loads(output)
     assert document["environment"]["nodes"].count(",") == 1
-    refused, _, messages = site.chorale(*command, *options, "--set=shared_folder=/nowhere", *job)
-    assert refused == 3, messages
-    assert "the folder of jobs must be writable" in messages
 
 
 def test_the_switches_of_the_cluster_are_a_network(site: Site) -> None:

@@ -2,20 +2,19 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.live.mpi import needs_mpi
 from tests.live.slurm.cluster import wait_until
-from tests.live.slurm.conftest import BIN, JOB_LIMIT_S, Site
+from tests.live.slurm.conftest import JOB_LIMIT_S, Site
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(2 * JOB_LIMIT_S)]
 
 GPUS = (
     "chorale --quiet run ring8.parquet --runner msccl --sizes 1M --repeats 1 --set runtime=executor "
-    "--set shared_folder=$PWD/jobs --timeout 120"
+    "--set library_folder=$PWD --set memory=host --set iterations=1 --timeout 120"
 )
 MPI = "chorale --quiet run ring8.parquet --runner mpi --where cluster --sizes 64K --repeats 2 --timeout 120"
 LAUNCHERS = {
@@ -80,14 +79,13 @@ def test_a_hang_ends_with_its_step_and_the_next_launch_runs(site: Site, launcher
     command = LAUNCHERS[launcher]
     script = (
         f"STAND_IN_FAULT=hang {command} --sizes 1M,2M --timeout 20\necho code $?\n"
-        f"squeue --steps --noheader --format='step %i'\n{command} --json > after.json\nls jobs | wc -l"
+        f"squeue --steps --noheader --format='step %i'\n{command} --json > after.json"
     )
     said = site.job(script, "--nodes=3", "--ntasks=24", "--gpus-per-node=8")
-    assert "timeout: program ring8.parquet: the launch took too long; its table has 1 rows" in said
+    assert "the time limit passed while program ring8.parquet was proved" in said
     assert "code 1" in said
     assert re.findall(r"step \d+\.(\S+)", said) == ["batch"]
     assert "failure" not in site.document("after.json")
-    assert said.split()[-1] == "0"  # no job folder is left
 
 
 @needs_mpi
@@ -129,61 +127,6 @@ ls jobs | wc -l
     assert f"code {137 if signal == 'KILL' else 130}" in said
     assert re.findall(r"step \d+\.(\S+)", said) == ["batch"]
     assert said.split()[-1] == "0"
-
-
-@needs_mpi
-def test_the_kind_of_mpi_is_that_of_the_test_programs(site: Site) -> None:
-    """A test program that is linked to MPICH, as the runtimes' are built for an MPI."""
-    source = site.folder / "perf.c"
-    source.write_text(_MPI_TEST_PROGRAM.format(stand_in=site.folder / "bin" / "all_reduce_perf"))
-    (site.folder / "mpich").mkdir()
-    compiled = [str(BIN / "mpicc"), "-o", str(site.folder / "mpich" / "all_reduce_perf"), str(source)]
-    subprocess.run([*compiled, f"-Wl,-rpath,{BIN.parent}/lib"], check=True, capture_output=True)
-    command = f"{LAUNCHERS['srun']} --set tests_folder=$PWD/mpich --json"
-    kinds = ("pmi2", "pmix", "none", "nothing")
-    commands = [f"{command} > chosen.json", *(f"{command} --set mpi={kind} > {kind}.json" for kind in kinds)]
-    # UCX takes nodes of one machine for one, and exchanges addresses that are too long for Slurm's PMI.
-    script = "\n".join(["export MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp", *commands])
-    said = site.job(script, "--nodes=2", "--ntasks=16", "--gpus-per-node=8", "--nodelist=n2,n3")
-    for name in ("chosen", "pmi2"):
-        assert "failure" not in site.document(f"{name}.json"), said
-        assert site.document(f"{name}.json")["environment"]["nodes"] == "n3,n2"
-    failures = {kind: site.document(f"{kind}.json")["failure"]["message"] for kind in kinds[1:]}
-    assert "unsupported PMI version PMIx" in failures["pmix"]
-    assert "of 1 ranks instead of 1 of 8: build them with MPI=1" in failures["none"]  # each rank is alone
-    assert "Couldn't find the specified plugin name for mpi/nothing" in failures["nothing"]
-    for kind in ("pmix", "nothing"):
-        assert "set `mpi` to the one that the test programs were built for; srun has pmix, none, " in failures[kind]
-
-
-_MPI_TEST_PROGRAM = """\
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-int main(int count, char** words) {{
-  int rank, size, code = 0;
-  MPI_Init(&count, &words);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (rank == 0) {{
-    char command[4096];
-    snprintf(command, sizeof command, "STAND_IN_RANKS=%d {stand_in}", size);
-    for (int word = 1; word < count; ++word) {{ strcat(command, " "); strcat(command, words[word]); }}
-    code = system(command) ? 1 : 0;
-  }}
-  MPI_Request request;
-  int done = 0;
-  MPI_Ibcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD, &request);
-  while (!done) {{  /* without taking the cores from rank 0 */
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    usleep(10000);
-  }}
-  MPI_Finalize();
-  return code;
-}}
-"""
 
 
 def test_an_exported_job_is_taken_by_slurm(site: Site) -> None:

@@ -186,11 +186,19 @@ int run(Collective collective, const void* source, void* target, size_t count, i
             log(LEVEL_INFO, TUNING, __FILE__, __LINE__, "%s [Symmetric]: %zu Bytes -> Kernel %s nchannels %d nthreads 512 nWorks 1",
                 names[collective], part_bytes, kernels[collective], own->channels);
     } else {
+        const char* const from = static_cast<const char*>(source);
+        const char* const to = static_cast<const char*>(target);
+        const size_t own_part = size_t(own->rank) * part_bytes;
+        const bool in_place = collective == ALLGATHER ? from == to + own_part : collective == REDUCE_SCATTER ? to == from + own_part : from == to;
+        true_us = program_us(*own, collective, vector_bytes, vector_bytes / type_bytes(type), in_place);
         Decision decision{};
-        if (const int fault = decide(*own, collective, vector_bytes, part_bytes, decision)) return fault;
-        true_us = decision.true_us;
+        if (true_us < 0) {
+            if (const int fault = decide(*own, collective, vector_bytes, part_bytes, decision)) return fault;
+            true_us = decision.true_us;
+        }
     }
     exchange(*own, collective, static_cast<const char*>(source), static_cast<char*>(target), count, type, operation, root);
+    if (own->program.fault == "wrong" && target != nullptr) *static_cast<char*>(target) ^= 1;
     std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::micro>(true_us)));
     return SUCCESS;
 }
@@ -255,6 +263,7 @@ int ncclCommInitRankConfig(Communicator** to, int ranks, UniqueId id, int rank, 
     for (const char* name : {"NCCL_ALGO", "NCCL_PROTO"}) variable(name);
     number("NCCL_BUFFSIZE", 0), number("NCCL_NTHREADS", 0);
     load_plugin(*made);
+    load_program(*made);
     *to = made.release();
     log(LEVEL_INFO, INIT, __FILE__, __LINE__, "ncclCommInitRank comm %p rank %d nranks %d - Init COMPLETE", static_cast<void*>(*to), rank, ranks);
     return SUCCESS;

@@ -59,12 +59,20 @@ struct Plugin {
     void* context = nullptr;
 };
 
+// A program of MSCCL as its file says, and what the stand-in plays with it.
+struct Program {
+    std::string collective, protocol, fault;
+    size_t chunks = 0, min_bytes = 0, max_bytes = 0;
+    bool in_place = false;
+};
+
 struct Communicator {
     Shared* shared;
     int rank, ranks, channels;
     Plugin plugin;
     std::vector<Window> windows;
     uint64_t calls = 0;
+    Program program;  // chunks is 0 without one
 };
 
 struct Decision {
@@ -77,6 +85,11 @@ void load_plugin(Communicator& communicator);
 void unload_plugin(Communicator& communicator);
 // What runs for a call of so many bytes of the whole vector; an answer of NCCL other than SUCCESS where nothing can.
 int decide(Communicator& communicator, Collective collective, size_t vector_bytes, size_t logged_bytes, Decision& decision);
+
+// Takes the program that the variables of a runtime name; STAND_IN_RUNTIME is msccl, executor or rccl.
+void load_program(Communicator& communicator);
+// Microseconds of a call that the program serves, -1 if the library's own algorithm does.
+double program_us(Communicator& communicator, Collective collective, size_t vector_bytes, size_t elements, bool in_place);
 
 size_t type_bytes(int type);
 bool add_up(void* target, const void* source, size_t count, int type, int operation);

@@ -186,13 +186,14 @@ def test_sizes_are_rounded_up_to_what_every_runtime_takes() -> None:
 
 
 def test_launchers_put_one_rank_on_every_gpu_host_by_host() -> None:
-    options = replace(OPTIONS, hosts=("a", "b"), gpus_per_node=8)
-    assert launch_command(16, options) == ["mpirun", "-np", "16", "--map-by", "ppr:8:node", "--host", "a:8,b:8"]
-    assert launch_command(16, replace(options, launcher="mpich")) == [
-        *("mpiexec", "-n", "16", "-ppn", "8", "-hosts", "a,b"),
+    hosts = ("a", "b")
+    assert launch_command("openmpi", 16, hosts, 8) == [
+        *("mpirun", "-np", "16", "--map-by", "ppr:8:node", "--host", "a:8,b:8")
     ]
-    assert launch_command(16, replace(options, launcher="srun")) == [
+    assert launch_command("mpich", 16, hosts, 8) == ["mpiexec", "-n", "16", "-ppn", "8", "-hosts", "a,b"]
+    assert launch_command("srun", 16, hosts, 8) == [
         *("srun", "--mpi=$CHORALE_MPI", "--overlap", "--kill-on-bad-exit=1", "--job-name=$CHORALE_STEP", "--nodes=2"),
         *("--ntasks=16", "--distribution=arbitrary", f"--nodelist={','.join(['a'] * 8 + ['b'] * 8)}"),
     ]
-    assert launch_command(8, replace(OPTIONS, hosts=())) == ["mpirun", "-np", "8", "--map-by", "ppr:8:node"]
+    assert launch_command("srun", 16, (), 8, mpi="none")[-2:] == ["--ntasks-per-node=8", "--distribution=block"]
+    assert launch_command("openmpi", 8, (), None) == ["mpirun", "-np", "8", "--map-by", "ppr:8:node"]

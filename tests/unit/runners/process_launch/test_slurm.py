@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import pytest
 from chorale.runners.api.registry import create_runner
 from chorale.runners.mpi.launch import rank_hosts
 from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
-from chorale.runners.process_launch.processes import STDOUT, LocalHost, ProcessSpec, watched_folder
+from chorale.runners.process_launch.processes import STDOUT, LocalHost, ProcessSpec
 from chorale.runners.process_launch.slurm import (
     HYDRA_SCRIPT,
     SlurmAllocation,
-    mpi_types,
     node_facts,
     require_one_process,
     seconds_left,
@@ -102,21 +100,6 @@ def test_one_of_several_processes_is_refused(job: Path, monkeypatch: pytest.Monk
     require_one_process()
 
 
-@pytest.mark.parametrize(
-    ("stream", "text", "types"),
-    [
-        ("1", "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4", 3),
-        ("2", "srun: MPI types are...\nsrun: pmix\nsrun: none\nsrun: pmi2", 3),
-        ("1", "", 0),
-    ],
-)
-def test_the_kinds_of_mpi_that_srun_has(job: Path, stream: str, text: str, types: int) -> None:
-    _command(job / "srun", f'[ "$1" = --mpi=list ] && printf "{text}\n" >&{stream}')
-    assert mpi_types() == ("pmix", "none", "pmi2")[:types]
-    (job / "srun").unlink()
-    assert mpi_types() == ()
-
-
 def test_results_of_a_job_name_their_node(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
     assert node_facts() == {"nodes": "n2"}
@@ -176,20 +159,3 @@ def test_a_process_that_ignores_it_is_killed() -> None:
     wait_until(lambda: process.read(STDOUT), 30, lambda: "it does not start")
     process.close()
     assert process.poll() == -signal.SIGKILL
-
-
-def test_a_watched_folder_goes_with_its_process(tmp_path: Path) -> None:
-    code = (
-        "from chorale.runners.process_launch.processes import watched_folder; import pathlib, sys, time\n"
-        "with watched_folder('x-', pathlib.Path(sys.argv[1])): print('ready', flush=True); time.sleep(60)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    assert list(tmp_path.iterdir())
-    process.kill()
-    process.communicate()
-    wait_until(lambda: not list(tmp_path.iterdir()), 60, lambda: list(tmp_path.iterdir()))
-    with watched_folder("x-", tmp_path) as folder:
-        assert folder.is_dir()
-    assert not folder.exists()

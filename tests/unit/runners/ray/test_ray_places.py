@@ -9,13 +9,12 @@ import pytest
 
 from chorale.runners.api.base import ResourceRequest
 from chorale.runners.process_launch.processes import STDOUT, ProcessSpec
-from chorale.runners.ray import hosts
-from chorale.runners.ray.hosts import RayGpuCluster, RayHost, RayHosts, nodes_by_rank
-from chorale.synth.errors import InvalidInput
+from chorale.runners.ray.hosts import RayHost, RayHosts, nodes_by_rank, nodes_with_gpus
+from chorale.synth.errors import InvalidInput, Unavailable
 
 
-def _node(address: str, *resources: str, node_id: str = "n") -> dict[str, Any]:
-    return {"NodeManagerAddress": address, "NodeID": node_id, "Resources": dict.fromkeys(resources, 1.0)}
+def _node(address: str, *resources: str) -> dict[str, Any]:
+    return {"NodeManagerAddress": address, "NodeID": "n", "Resources": dict.fromkeys(resources, 1.0)}
 
 
 def test_ranks_are_nodes_in_the_order_of_their_addresses() -> None:
@@ -33,34 +32,6 @@ def test_a_resource_says_which_rank_a_node_serves() -> None:
 def test_one_node_may_serve_several_ranks() -> None:
     node = _node("10.0.0.1", "chorale_rank_0", "chorale_rank_1")
     assert nodes_by_rank([node], 2) == [node, node]
-
-
-class NodeOnPaper:
-    """In place of a RayHost: its name is the id of its node."""
-
-    def __init__(self, node_id: str, address: str, held: ResourceRequest) -> None:
-        self._node_id = node_id
-        self.address = address
-
-    def name(self) -> str:
-        return self._node_id
-
-
-@pytest.mark.parametrize(
-    ("addresses", "lent"),
-    [(("10.0.0.1", "10.0.0.2"), ["10.0.0.1", "10.0.0.2"]), (("10.0.0.1", "10.0.0.1"), ["n1", "n3"])],
-)
-def test_nodes_at_one_address_are_lent_by_their_names(
-    monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, str], lent: list[str]
-) -> None:
-    nodes = [_node(address, node_id=name) for address, name in zip(addresses, ("n1", "n3"), strict=True)]
-    for node in nodes:
-        node |= {"Alive": True, "Resources": {"CPU": 1.0, "GPU": 4.0}}
-    monkeypatch.setattr(hosts, "RayHost", NodeOnPaper)
-    monkeypatch.setattr(hosts, "RayCluster", lambda: None)
-    monkeypatch.setattr(hosts.ray, "nodes", lambda: nodes)
-    lease = RayGpuCluster(ResourceRequest()).lease(8, 4)
-    assert [host.address for host in lease.hosts] == lent
 
 
 @pytest.fixture
@@ -123,3 +94,48 @@ class TestOnACluster:
 def test_without_a_cluster_there_are_no_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chorale.runners.ray.hosts.ray.is_initialized", lambda: False)
     assert RayHosts(1).hosts is None
+
+
+ANY = ResourceRequest(cpus=0)
+
+
+def _gpu_node(address: str, gpus: float) -> dict[str, Any]:
+    return {"NodeID": address, "NodeManagerAddress": address, "Resources": {"CPU": 8.0, "GPU": gpus} if gpus else {}}
+
+
+def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
+    alive = [
+        _gpu_node("10.0.0.10", 8.0),
+        _gpu_node("10.0.0.2", 8.0),
+        _gpu_node("10.0.0.1", 0),
+        _gpu_node("10.0.0.3", 4.0),
+    ]
+    nodes, per_node = nodes_with_gpus(alive, 16, None, ANY)
+    assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.10"], 8)
+    nodes, per_node = nodes_with_gpus(alive, 12, 4, ANY)
+    assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.3", "10.0.0.10"], 4)
+    assert nodes_with_gpus(alive, 4, None, ANY) == ([alive[1]], 4)
+
+
+def test_ranks_of_nodes_order_them_before_their_addresses() -> None:
+    """Nodes of one machine have one address; and a job's nodes are ranks in the order of the job."""
+    alive = [_gpu_node("10.0.0.1", 8.0), _gpu_node("10.0.0.2", 8.0), _gpu_node("10.0.0.3", 8.0)]
+    alive[2]["Resources"]["chorale_rank_0"] = alive[0]["Resources"]["chorale_rank_1"] = 1.0
+    assert nodes_with_gpus(alive, 24, None, ANY)[0] == [alive[2], alive[0], alive[1]]
+
+
+def test_nodes_of_a_ray_cluster_are_chosen_by_their_labels_and_resources() -> None:
+    alive = [_gpu_node("10.0.0.1", 8.0), {**_gpu_node("10.0.0.2", 8.0), "Labels": {"rail": "a"}}]
+    alive.append({**alive[1], "NodeID": "with fabric", "Resources": {"GPU": 8.0, "fabric": 1.0}})
+    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "a"}))[0] == [alive[1]]
+    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, resources={"fabric": 1}))[0] == [alive[2]]
+    with pytest.raises(Unavailable, match="no GPUs"):
+        nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "b"}))
+
+
+@pytest.mark.parametrize(
+    ("alive", "ranks", "found"), [([], 4, "no GPUs"), ([_gpu_node("10.0.0.1", 4.0)], 8, "1 nodes with 4")]
+)
+def test_a_ray_cluster_with_too_few_gpus_is_unavailable(alive: list[dict[str, Any]], ranks: int, found: str) -> None:
+    with pytest.raises(Unavailable, match=found):
+        nodes_with_gpus(alive, ranks, None, ANY)

@@ -8,7 +8,6 @@ import pytest
 
 import chorale.tuner.cli.doctor as diagnosis
 from tests.command import chorale
-from tests.stand_ins.gpu_cluster import put_stand_ins
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
 
@@ -51,7 +50,7 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
     assert unusable["fabric"]["missing"] == ["ip", "tc", "fabrics"]
     assert unusable["fabric"]["mend"] == "apt-get install iproute2"
     assert "g++" in unusable["oneccl"]["missing"]
-    assert unusable["msccl"]["missing"] == ["gpus", "gpu launcher", "nccl-tests"]
+    assert unusable["msccl"]["missing"] == ["gpus"]
     assert not any(unusable[name]["usable"] for name in ("fabric", "oneccl", "msccl"))
 
 
@@ -90,8 +89,9 @@ def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkey
 
 def test_a_gpu_node_is_recognised_by_its_commands(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
-    put_stand_ins(tmp_path / "stand-ins")
-    (tmp_path / "stand-ins" / "rocm-smi").symlink_to("/bin/true")
+    (tmp_path / "stand-ins").mkdir()
+    for name in ("rocm-smi", "mpirun", "all_reduce_perf"):
+        (tmp_path / "stand-ins" / name).symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path / "stand-ins"))
     document = chorale(capsys, "doctor", "--json").document
     found = checks(document)

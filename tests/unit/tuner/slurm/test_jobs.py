@@ -68,7 +68,8 @@ def test_limits_are_read_as_slurm_does(text: str, minutes: float) -> None:
 @pytest.mark.parametrize(
     ("runner", "options", "spec", "profile", "shape"),
     [
-        ("msccl", {}, "a100:2", {}, JobShape(2, 8, 8)),
+        ("nccl", {}, "a100:1", {}, JobShape(1, 8, 8)),
+        ("msccl", {"launcher": "openmpi"}, "a100:2", {}, JobShape(2, 8, 8)),
         ("msccl", {"launcher": "ray"}, "a100:2", {"gpus_per_node": 0}, JobShape(2, 8, 0, ray=True)),
         ("msccl", {"hosts": "n3,n1", "launcher": "srun"}, "ring:8", {}, JobShape(2, 4, 4, ("n3", "n1"))),
         ("mpi", {}, "ring:4", {}, JobShape(4, 1)),

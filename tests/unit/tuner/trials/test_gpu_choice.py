@@ -5,17 +5,12 @@ from typing import Any
 import pytest
 
 from chorale.runners.api.base import ResourceRequest
-from chorale.runners.msccl.config import MscclConfig
-from chorale.runners.msccl.runner import job_options
-from chorale.runners.process_launch.launchers import launch_command
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.plan import campaign_plan, check_runner
 from chorale.tuner.trials.journal import conditions_of
 from tests.campaigns import small_campaign
-
-FOLDER = {"shared_folder": "/shared/tmp"}
 
 
 def on_gpus(topology: str, needs: dict[str, Any] | None = None, **msccl: Any) -> Campaign:
@@ -44,47 +39,24 @@ def test_the_node_that_measures_lends_its_gpus(campaign: Campaign, gpus: int) ->
 
 def test_where_ray_launches_gpus_are_lent_for_each_measurement() -> None:
     needs = {"labels": {"rail": "a"}, "resources": {"fabric": 1}, "patience_s": 60}
-    campaign = on_gpus("a100:2", launcher="ray", needs=needs, **FOLDER)
+    campaign = on_gpus("a100:2", launcher="ray", needs=needs)
     assert needs_of(campaign) == ResourceRequest(patience_s=60)
     check_runner(campaign, load_topology("a100:2"))
 
 
 @pytest.mark.parametrize(
-    ("campaign", "command"),
-    [
-        (on_gpus("ring:4"), "mpirun -np 4 --map-by ppr:4:node"),
-        (on_gpus("ring:4", hosts=["a", "b"]), "mpirun -np 4 --map-by ppr:2:node --host a:2,b:2"),
-        (
-            on_gpus("a100:2", launcher="srun"),
-            "srun --mpi=$CHORALE_MPI --overlap --kill-on-bad-exit=1 --job-name=$CHORALE_STEP --nodes=2 --ntasks=16 "
-            "--ntasks-per-node=8 --distribution=block",
-        ),
-    ],
-)
-def test_launchers_are_told_how_many_ranks_a_node_has(campaign: Campaign, command: str) -> None:
-    topology = load_topology(campaign.topology)
-    config = campaign.runner.config.for_network(topology)
-    assert isinstance(config, MscclConfig)
-    options = job_options(config)
-    assert " ".join(launch_command(topology.compute_count, options)) == command
-
-
-@pytest.mark.parametrize(
     ("campaign", "message"),
     [
-        (on_gpus("a100:2"), "jobs on several nodes need a folder that all of them see; got none"),
-        (on_gpus("ring:4", launcher="ray"), "jobs on several nodes need a folder that all of them see; got none"),
-        (on_gpus("ring:4", launcher="ray", hosts=["a"], **FOLDER), "the launcher ray chooses the nodes itself"),
-        (on_gpus("ring:4", hosts=["a", "b", "c"], **FOLDER), "the hosts must have exactly 4 GPUs"),
-        (on_gpus("ring:4", gpus_per_node=3, **FOLDER), "gpus_per_node must divide the 4 ranks"),
-        (on_gpus("ring:4", hosts=["a b"]), "a host must be the name or address of a node"),
-        (on_gpus("ring:4", tests_folder="here"), "folders of a job must be absolute"),
+        (on_gpus("ring:4", hosts=["a"]), "the launcher local chooses the nodes itself"),
+        (on_gpus("ring:4", launcher="ray", hosts=["a"]), "the launcher ray chooses the nodes itself"),
+        (on_gpus("ring:4", launcher="mpich", hosts=["a", "b", "c"]), "the hosts must have exactly 4 GPUs"),
+        (on_gpus("ring:4", gpus_per_node=3), "gpus_per_node must divide the 4 ranks"),
         (
-            on_gpus("a100:2", launcher="ray", needs={"gpus": 4}, **FOLDER),
+            on_gpus("a100:2", launcher="ray", needs={"gpus": 4}),
             "each node that Ray lends must have a GPU for each of its ranks; got 4 GPUs for 8 ranks",
         ),
         (
-            small_campaign(topology="a100:2", runner={"kind": "msccl", "at_once": 2, "msccl": FOLDER}),
+            small_campaign(topology="a100:2", runner={"kind": "nccl", "at_once": 2, "launcher": "srun"}),
             "launches over several nodes must not share them; got 2",
         ),
     ],
@@ -95,29 +67,23 @@ def test_what_cannot_go_together_is_said_before_anything_runs(campaign: Campaign
 
 
 def test_tasks_of_a_job_array_have_nodes_each() -> None:
-    runner = {"kind": "msccl", "at_once": 2, "needs": {"resources": {"chorale_task": 1}}, "msccl": FOLDER}
+    runner = {"kind": "msccl", "at_once": 2, "needs": {"resources": {"chorale_task": 1}}, "msccl": {"launcher": "srun"}}
     campaign = small_campaign(topology="a100:2", runner=runner)
     check_runner(campaign, load_topology(campaign.topology))
-    lent = small_campaign(topology="a100:2", runner={**runner, "msccl": {**FOLDER, "launcher": "ray"}})
+    lent = small_campaign(topology="a100:2", runner={**runner, "msccl": {"launcher": "ray"}})
     with pytest.raises(InvalidInput, match="launches over several nodes must not share them; got 2"):
         check_runner(lent, load_topology(lent.topology))
 
 
-def test_the_plan_names_dialect_needs_and_launches() -> None:
-    campaign = on_gpus("a100:2", **FOLDER)
-    plan = campaign_plan(campaign, load_topology("a100:2"))
+def test_the_plan_names_dialect_and_needs() -> None:
+    plan = campaign_plan(on_gpus("a100:2"), load_topology("a100:2"))
     assert plan["target"] == "msccl-xml"
     assert plan["node_to_measure_on"] == "1 CPU, 8 GPU"
-    assert (campaign.repeats, len(campaign.baselines)) == (3, 1)
-    assert plan["least_launches"] == plan["trials"] * (1 + 3 * 2)
-    beside_ring = campaign.model_copy(update={"baselines": ["library:nccl", "ring"]})
-    assert campaign_plan(beside_ring, load_topology("a100:2"))["least_launches"] == 1 + plan["trials"] * (1 + 3 * 3)
-    assert campaign_plan(small_campaign(), load_topology("ring:4"))["least_launches"] is None
 
 
-def test_the_folder_of_jobs_does_not_hinder_going_on() -> None:
+def test_the_address_of_this_process_does_not_hinder_going_on() -> None:
     topology = load_topology("ring:4")
     assert "msccl" not in conditions_of(small_campaign(), topology)["runner"]
-    first, second = (on_gpus("ring:4", iterations=5, shared_folder=folder) for folder in ("/a", "/b"))
+    first, second = (on_gpus("ring:4", iterations=5, address=address) for address in ("a", "b"))
     assert conditions_of(first, topology) == conditions_of(second, topology)
     assert conditions_of(first, topology) != conditions_of(on_gpus("ring:4", iterations=6), topology)
