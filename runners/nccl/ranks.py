@@ -1,10 +1,12 @@
 """The processes of all ranks over NCCL: where they run, how they are started and loaded, how logs are read."""
 
 import shlex
+import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from chorale.runners.api.base import FailureKind, ResourceRequest
 from chorale.runners.execution.rounds import RunStopped
@@ -16,6 +18,7 @@ from chorale.runners.nccl.rank import LOG, NcclPart
 from chorale.runners.process_launch.launchers import STEP, gpus_per_node, launch_command
 from chorale.runners.process_launch.processes import Host, LocalHost, ProcessHandle, ProcessSpec, rank_environment
 from chorale.runners.process_launch.slurm import in_slurm_job, start_launcher
+from chorale.synth.errors import Unavailable
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
 
@@ -122,14 +125,18 @@ def _starting(
 
         return address, each, release
 
+    # Ranks of srun need no MPI: it tells them their number.
+    words = launch_command(launcher, ranks, config.hosts, config.gpus_per_node, mpi="none")
+    if shutil.which(words[0]) is None:
+        way_out = "run on a node of a GPU cluster, or choose another launcher"
+        raise Unavailable("the launcher of ranks must be installed", f"there is no {words[0]} here", way_out)
+    rest_of = partial(command, rank=-1, per_node=gpus_per_node(ranks, config.hosts, config.gpus_per_node))
+
     def together(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
-        # Ranks of srun need no MPI: it tells them their number.
-        words = launch_command(launcher, ranks, config.hosts, config.gpus_per_node, mpi="none")
-        words += [word for name in (*variables, *more) for word in ("-x", name)] if launcher == "openmpi" else []
+        passed = [word for name in (*variables, *more) for word in ("-x", name)] if launcher == "openmpi" else []
         # The name of the step is a variable, which a shell puts in.
-        text = " ".join(word if STEP in word else shlex.quote(word) for word in words)
-        rest = shlex.join(command(meeting, -1, gpus_per_node(ranks, config.hosts, config.gpus_per_node)))
+        text = " ".join(word if STEP in word else shlex.quote(word) for word in [*words, *passed])
         in_steps = launcher == "srun" or in_slurm_job()
-        return [start_launcher(f"exec {text} {rest}", {**variables, **more}, in_steps)]
+        return [start_launcher(f"exec {text} {shlex.join(rest_of(meeting))}", {**variables, **more}, in_steps)]
 
     return config.address or socket.getfqdn(), together, lambda: None

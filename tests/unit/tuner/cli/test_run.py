@@ -207,9 +207,9 @@ def test_a_schedule_on_another_topology_is_refused(schedule: str, capsys: pytest
         (
             ("--runner", "msccl", "--sizes", "1M", "--set", "launcher=prun"),
             2,
-            "launcher of the msccl runner: the value should be 'openmpi', 'mpich'",
+            "launcher of the msccl runner: the value should be 'local', 'ray'",
         ),
-        (("--runner", "msccl", "--sizes", "1M", "--set", "speed=1"), 2, "must be one it has; got speed; use runtime"),
+        (("--runner", "msccl", "--sizes", "1M", "--set", "speed=1"), 2, "must be one it has; got speed; use launcher"),
         (("--runner", "recorded", "--sizes", "1M", "--set", "1MiB"), 2, "--set must be of the form KEY=VALUE"),
         (("--runner", "recorded", "--sizes", "1M"), 1, "nothing was recorded on torus:2x2, only on mi250half:2"),
         (("--runner", "warp", "--sizes", "1M"), 2, "choose from local, simulated"),
