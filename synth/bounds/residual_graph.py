@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.kernels import native
+
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
@@ -54,3 +56,24 @@ def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> 
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)
     return total
+
+
+def violated_cuts(
+    src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers, supply: Integers, sinks: Flags, most: int
+) -> Flags:
+    """Return cuts around `sinks` that cannot carry what must cross them; none if and only if all cuts can.
+
+    Args:
+        src, dst, amounts: arcs without self-loops, and int64 capacity of each.
+        supply: int64 per node, units that start there and must reach every sink.
+        sinks: flags per node.
+        most: the search ends after this number of cuts.
+
+    Returns:
+        bool[cuts, nodes], the sink side of each cut.
+    """
+    nodes = len(supply)
+    graph, half_arcs = residual_graph(nodes, src, dst)
+    cuts = np.zeros((most, nodes), dtype=np.bool_)
+    settled = np.zeros(nodes, dtype=np.bool_)
+    return cuts[: native.violated_cuts(graph, amounts_on(graph, half_arcs, amounts), supply, sinks, settled, cuts)]

@@ -18,10 +18,9 @@ from chorale.synth.lowering.timetable import Moves, Visits
 from chorale.synth.methods.alltoall.price_descent import PricedNetwork
 from chorale.synth.methods.bfb.plan import Problems
 from chorale.synth.methods.forest.layered import InArcShares
-from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
+from chorale.synth.methods.forest.packing import ArcTable, ResidualNetwork
 from chorale.synth.methods.forest.split.splitting_off import CutTable, PathPieces, Splits
 from chorale.synth.methods.forest.split.switch_groups import SwitchGroups
-from chorale.synth.methods.forest.symmetric.symmetric_forest import Capacities, _LinkLengths
 from chorale.synth.methods.forest.warm_start import _ArcIndex, _OldEdges
 from chorale.synth.methods.traffic.fabric import RailLoads
 from chorale.synth.programs.flat_program import Code, ExecutionState, RunConditions
@@ -212,25 +211,25 @@ def fill_trees(shares: InArcShares, first: Ints, end: Ints, node: int, parent_ar
     first: per root, its first tree;  end: per tree, the first unit of its root after it
     """
 
-def hops_through_switches(network: _LinkLengths, root: int, hops: Ranks) -> None:
-    """Write the length of a shortest way from `root` to each node that passes switches only; -1 where there is none."""
-
-def enter_from(
-    number: int,
+def enter_blocks(
     k: int,
-    network: _LinkLengths,
-    hops: Ranks,
+    network: tuple[Ints, Ranks, Ranks, int],
+    roots: Ranks,
     ranks: Matrix[np.int32],
-    capacities: Capacities,
-    entered: Ints,
-    gateway: Ranks,
-    way: Matrix[np.int32],
-    length: Ranks,
-) -> bool:
-    """Choose the entries of the root at position `number` of the first block; return whether all fit.
+    capacities: tuple[Ints, Ints, Ranks],
+) -> tuple[Ranks, Ints, Ranks]:
+    """Choose where the data of `roots` enter all blocks but the first, and over which links.
 
-    entered: per position: entries over ranks at that position so far; counted on
-    gateway, way, length: per block, filled but for the first; a way ends in the last column
+    Args:
+        k: trees per root.
+        network: links by the node they lead into: offsets per node, then source and length per link; number of ranks.
+        ranks: [positions, blocks], the ranks of each block.
+        capacities: per orbit of links, trees that a link can carry (lowered) and how many images of a use share a
+            link; per link, its orbit.
+
+    Returns:
+        The rank that is entered per root and block, offsets of the paths to these ranks, links of the paths. The
+        arrays end early if an entry does not fit.
     """
 
 # fragments.cpp

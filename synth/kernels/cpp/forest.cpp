@@ -195,7 +195,8 @@ struct LinkLengths {
     auto fields() { return std::tie(offsets, src, length, compute_count); }
 };
 
-void hops_through_switches(const LinkLengths& network, Int root, Span<Rank> hops) {
+// The length of a shortest path from `root` to each node that passes only switches; -1 if there is none.
+void find_hops(const LinkLengths& network, Int root, Span<Rank> hops) {
     fill(hops, -1);
     hops[root] = 0;
     for (bool is_shorter = true; is_shorter;) {
@@ -245,26 +246,34 @@ Int roomiest(Int node, Int k, const LinkLengths& network, Span<const Rank> hops,
     return best;
 }
 
-bool enter_from(Int number, Int k, const LinkLengths& network, Span<const Rank> hops, Span<const Rank, 2> ranks,
-                const Capacities& capacities, Span<Int> entered, Span<Rank> gateway, Span<Rank, 2> way,
-                Span<Rank> length) {
-    for (Int block = 1; block < ranks.shape[1]; ++block) {
-        const Int position = nearest(number, hops, ranks, block, entered);
-        if (position < 0) return false;
-        gateway[block] = ranks(position, block);
-        ++entered[position];
-        Int column = way.shape[1];
-        for (Int node = gateway[block]; hops[node] > 0;) {
-            const Int link = roomiest(node, k, network, hops, capacities);
-            if (link < 0) return false;
-            const Int orbit = capacities.orbit[link];
-            capacities.room[orbit] -= k * capacities.shared[orbit];
-            way(block, --column) = link;
-            node = network.src[link];
+// (gateway, offsets of paths, links of paths) of the entries, root after root; fewer than all if one does not fit.
+std::tuple<Array<Rank>, Array<Int>, Array<Rank>> enter_blocks(Int k, const LinkLengths& network, Span<const Rank> roots,
+                                                              Span<const Rank, 2> ranks,
+                                                              const Capacities& capacities) {
+    std::vector<Rank> gateways, links;
+    std::vector<Int> offsets = {0};
+    auto entered = zeros<Int>(roots.size());
+    auto hops = empty<Rank>(network.offsets.size() - 1);
+    for (Int number = 0; number < roots.size(); ++number) {
+        find_hops(network, roots[number], hops);
+        for (Int block = 1; block < ranks.shape[1]; ++block) {
+            const Int position = nearest(number, hops, ranks, block, entered);
+            if (position < 0) return {std::move(gateways), std::move(offsets), std::move(links)};
+            const Rank gateway = ranks(position, block);
+            for (Int node = gateway; hops[node] > 0; node = network.src[links.back()]) {
+                const Int link = roomiest(node, k, network, hops, capacities);
+                if (link < 0) return {std::move(gateways), std::move(offsets), std::move(links)};
+                const Int orbit = capacities.orbit[link];
+                capacities.room[orbit] -= k * capacities.shared[orbit];
+                links.push_back(link);
+            }
+            std::reverse(links.begin() + offsets.back(), links.end());
+            ++entered[position];
+            gateways.push_back(gateway);
+            offsets.push_back(links.size());
         }
-        length[block] = way.shape[1] - column;
     }
-    return true;
+    return {std::move(gateways), std::move(offsets), std::move(links)};
 }
 
 }  // namespace
@@ -272,8 +281,7 @@ bool enter_from(Int number, Int k, const LinkLengths& network, Span<const Rank> 
 void bind_forest(nanobind::module_& module) {
     define(module, "in_arc_shares", in_arc_shares);
     define(module, "fill_trees", fill_trees);
-    define(module, "hops_through_switches", hops_through_switches);
-    define(module, "enter_from", enter_from);
+    define(module, "enter_blocks", enter_blocks);
 }
 
 }  // namespace chorale

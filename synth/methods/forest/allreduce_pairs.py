@@ -16,13 +16,8 @@ import numpy as np
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.optimum import COARSE_K, FEW_TREES, fixed_k_optimum, optima
 from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
-from chorale.synth.bounds.tree_pairs import (
-    PairSplit,
-    is_within_limits,
-    pairs_if_countable,
-    split_of_values,
-    trim_at_switches,
-)
+from chorale.synth.bounds.tree_pairs import PairSplit, is_within_limits, pairs_if_countable, split_of_values
+from chorale.synth.bounds.tree_program import trim_at_switches
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import (
@@ -30,13 +25,13 @@ from chorale.synth.methods.forest.network import (
     Trees,
     apportioned,
     at_least_scale,
+    carries_all_trees,
     network_of_links,
     overflow_error,
     scale_within,
     tree_heights,
 )
 from chorale.synth.methods.forest.packing import best_trees
-from chorale.synth.methods.forest.split.splitting_off import find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
 from chorale.synth.methods.method import SynthesisTask
@@ -192,7 +187,7 @@ def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
         network_of_links(topology, pairs.gather, pairs.roots),
         network_of_links(turned, pairs.reduce[origin], pairs.roots),
     )
-    return all(len(find_violated_cuts(network, 1)) == 0 for network in networks)
+    return all(map(carries_all_trees, networks))
 
 
 Pack: TypeAlias = Callable[[ForestNetwork], Trees]

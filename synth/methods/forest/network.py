@@ -1,6 +1,6 @@
 """The network that trees are packed into: integer capacities per pair of nodes, and the number of trees per root.
 
-Packed trees as arrays, thousands over thousands of nodes, and the key by which optimal packings are compared.
+Also packed trees as arrays (thousands of trees over thousands of nodes), and the key that compares optimal packings.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, violated_cuts
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
 from chorale.synth.methods.method import Objective
@@ -22,11 +22,12 @@ from chorale.synth.topology.topology import Topology
 class ForestNetwork:
     """A digraph with at most one arc per ordered pair of nodes, in the order of (dst, src), without self-loops.
 
-    compute_count: nodes 0 to compute_count - 1 are the ranks, the others are switches
-    nodes:         number of all nodes; equal to `compute_count` once switches are removed
-    src, dst:      int32 per arc
-    capacity:      int64 per arc, positive: how many trees may use it (a tree of weight m counts m times)
-    supply:        int64 per node: how many trees are rooted there (0 for switches)
+    Attributes:
+        compute_count: nodes 0 to compute_count - 1 are the ranks, the others are switches.
+        nodes: number of all nodes; equal to `compute_count` after the switches are removed.
+        src, dst: int32 per arc.
+        capacity: int64 per arc, positive: how many trees may use it (a tree of weight m counts m times).
+        supply: int64 per node: how many trees are rooted there (0 for switches).
     """
 
     compute_count: int
@@ -36,27 +37,17 @@ class ForestNetwork:
     capacity: NDArray[np.int64]
     supply: NDArray[np.int64]
 
-    @property
-    def is_eulerian(self) -> bool:
-        """Whether every node has as much capacity in as out."""
-        balance = np.zeros(self.nodes, dtype=np.int64)
-        np.add.at(balance, self.dst, self.capacity)
-        np.subtract.at(balance, self.src, self.capacity)
-        return not balance.any()
-
 
 def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: Integers) -> ForestNetwork:
-    """Return the network in which a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
-
-    supply: int64 per rank. Raises InvalidInput where amounts would leave 64 bits. O(links log links).
-    """
+    """Return `network_of_links` with `trees_on_links`."""
     return network_of_links(topology, trees_on_links(topology, trees_per_bandwidth), supply)
 
 
 def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
-    """Return int64 per link: floor(U * b). Raises InvalidInput where amounts would leave 64 bits.
+    """Return int64 per link: a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
 
-    Parallel links are rounded down one by one, so that each can carry its part.
+    Parallel links are rounded down one by one, so that each can carry its part. Raises InvalidInput if amounts would
+    exceed 64 bits.
     """
     links = topology.links
     table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
@@ -66,10 +57,10 @@ def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integer
 
 
 def network_of_links(topology: Topology, carried: Integers, supply: Integers) -> ForestNetwork:
-    """Return the network in which every link carries `carried` trees, parallel links added up.
+    """Return the network in which every link carries `carried` trees, with parallel links added up.
 
-    carried: int64 per link, of `trees_on_links` or less;  supply: int64 per rank. Raises InvalidInput where supplies
-    would leave 64 bits. O(links log links).
+    carried: int64 per link, at most `trees_on_links`;  supply: int64 per rank. Raises InvalidInput if supplies would
+    exceed 64 bits. O(links log links).
     """
     if int(supply.sum()) >= LARGEST_AMOUNT:
         raise overflow_error(f"{int(supply.sum())} trees")
@@ -86,9 +77,29 @@ def network_of_links(topology: Topology, carried: Integers, supply: Integers) ->
 
 
 def overflow_error(value: str) -> InvalidInput:
-    """Return the error of amounts, described by `value`, that would leave 64 bits."""
+    """Return the error for amounts, described by `value`, that would exceed 64 bits."""
     rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
     return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")
+
+
+def narrow_cuts(network: ForestNetwork, most: int) -> Flags:
+    """Return up to `most` cuts, bool[cuts, nodes] sink sides, that cannot carry the trees that must cross them."""
+    sinks = np.arange(network.nodes) < network.compute_count
+    return violated_cuts(network.src, network.dst, network.capacity, network.supply, sinks, most)
+
+
+def carries_all_trees(network: ForestNetwork) -> bool:
+    """Return whether all cuts carry the trees that must cross them. Then the trees exist, if there are no switches."""
+    return len(narrow_cuts(network, 1)) == 0
+
+
+def members_of(sides: Flags) -> NDArray[np.uint64]:
+    """Return uint64[nodes, words] for bool[cuts, nodes]: bit i of row v says whether v is in `sides[i]`."""
+    cuts, nodes = sides.shape
+    words = -(-cuts // 64)
+    padded = np.zeros((nodes, words * 64), dtype=np.bool_)
+    padded[:, :cuts] = sides.T
+    return np.packbits(padded, axis=1, bitorder="little").view("<u8").reshape(nodes, words).astype(np.uint64)
 
 
 _HALVINGS = 16
@@ -96,7 +107,7 @@ Whole = TypeVar("Whole")
 
 
 def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
-    """Return `units` shared out in proportion to `rates`; what is left over goes to the largest remainders."""
+    """Return `units` divided in proportion to `rates`; the units left over go to the largest remainders."""
     total = sum(rates, Fraction(0))
     shares = [rate * units / total for rate in rates]
     whole = [int(share) for share in shares]
@@ -120,7 +131,7 @@ def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], f
 def scale_within(
     start: Fraction, gap: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]
 ) -> Whole | None:
-    """Return the same, or None where it does not fit at a scale larger than `start` by the part `gap`."""
+    """Return the same, or None if it does not fit even at a scale `gap` above `start`, relative to `start`."""
     high = start * (1 + gap)
     whole = rounded_down(high)
     return _bisected(start, high, whole, rounded_down, fits) if fits(whole) else None
@@ -160,29 +171,29 @@ class Trees:
 
 
 def no_trees(nodes: int) -> Trees:
-    """Return no trees, of a network of so many nodes."""
+    """Return an empty set of trees of a network with this number of nodes."""
     nothing = np.empty(0, dtype=np.int32)
     return Trees(nothing, nothing.astype(np.int64), np.empty((0, nodes), dtype=np.int32))
 
 
 def joined_trees(parts: Sequence[Trees]) -> Trees:
-    """Return all trees of one or more `parts`, in their order."""
+    """Return the trees of one or more `parts`, in their order."""
     root, weight = np.concatenate([part.root for part in parts]), np.concatenate([part.weight for part in parts])
     parent_arc = np.concatenate([part.parent_arc for part in parts])
     return Trees(root, weight, parent_arc)
 
 
 def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return int32 per tree: the most arcs from its root to a node; `src` is where each arc starts. O(size)."""
+    """Return int32 per tree: the number of arcs from its root to the furthest node. src: start of each arc. O(size)."""
     heights = np.zeros(len(trees), dtype=np.int32)
     native.tree_heights(trees.root, trees.parent_arc, src, heights)
     return heights
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
-    """Return numbers of which the smaller is better, the first that differs decides.
+    """Return numbers that compare packings, smaller is better; the first that differs decides.
 
-    height:   the greatest height, the heights added up by weight, the number of trees
+    height:   the greatest height, the sum of heights times weights, the number of trees
     trees:    the number of trees, then as for height
     balanced: greatest height times number of trees, then as for height
     """

@@ -1,36 +1,127 @@
 """Optimal tree packing: spanning trees that use up the supply of every root within the capacity of every arc.
 
-Trees are grown in batches under the cuts known so far; one run of the oracle then finds the cuts that a batch violates,
-and the part of the batch that violates none is kept. Where this goes on failing for a root, one tree is grown with a
-test after every step back: the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3). Where one
-root is left in a large network, its trees are grown arc by arc (`chorale.synth.methods.forest.rooted_trees`). Trees
-that are kept leave enough for all that are to come, so that packing always ends. A portfolio takes the best of many
-seeds.
+Trees are grown in batches under the known cuts. One run of the oracle then finds the cuts that a batch violates, and
+the part of the batch that violates none is kept. If this keeps failing for a root, a single tree is grown with a test
+after every step back: the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3). If one root is
+left in a large network, its trees are grown arc by arc. The trees that are kept always leave enough for those still to
+come, so packing always ends. A portfolio takes the best packing of several seeds.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, Ranks
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Flags, Integers, Ranks, violated_cuts
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.kernels import native
+from chorale.synth.kernels.types import Matrix
+from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
 from chorale.synth.methods.forest.layered import MOST_LATE_WORK, MOST_WORK, layered_trees, shuffled_order
-from chorale.synth.methods.forest.network import ForestNetwork, Trees, joined_trees, no_trees, objective_key
-from chorale.synth.methods.forest.residual_network import (
-    CutOracle,
-    ResidualNetwork,
-    arc_table_of,
-    residual_network_of,
+from chorale.synth.methods.forest.network import (
+    ForestNetwork,
+    Trees,
+    joined_trees,
+    members_of,
+    no_trees,
+    objective_key,
 )
-from chorale.synth.methods.forest.rooted_trees import hypercube_trees, rooted_trees
 from chorale.synth.methods.method import Objective, SynthesisTask
 from chorale.synth.topology.translations import Transversal
 
 ROLLBACKS = 3
-"""How often in a row no tree of a batch may be kept before one tree is grown exactly."""
+"""After this number of batches in a row of which no tree was kept, one tree is grown exactly."""
+MAX_SEEDS = 10_000
+MAX_ROOTED_WORK = 2**31
+"""Limit of trees^2 * nodes * arcs (some seconds) for growing trees arc by arc. Beyond it, trees with weights are
+packed, so that one tree counts many times."""
 
+_SCARCE = 4
+"""An arc is scarce if the best arc into the same node has at least this many times its capacity."""
+_CUTS_PER_TEST = 64
 _SPARE_ROWS = 64
 _MOST_TRIES = 8
 _WORK_OF_TRIES = 2**20
+
+
+class ArcTable(NamedTuple):
+    """The arcs of a network in rows by head, within a row by falling capacity; row v begins at `head_offsets[v]`.
+
+    Attributes:
+        name: int32 per arc, its number in the network.
+        tails, heads: int32 per arc.
+        capacity: int64 per arc, before any tree.
+        by_tail: arcs in order of their tails; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
+        plenty: int64 per node: this many arcs at the start of its row by tail are not scarce, but lead into nodes
+            that other arcs enter which are.
+        scarce: flags of the arcs that have far less capacity than the best arc into the same node.
+    """
+
+    name: Ranks
+    tails: Ranks
+    heads: Ranks
+    capacity: Integers
+    by_tail: Integers
+    tail_offsets: Integers
+    plenty: Integers
+    head_offsets: Integers
+    scarce: Flags
+
+
+class ResidualNetwork(NamedTuple):
+    """What the trees so far have left.
+
+    Attributes:
+        capacity: int64 per arc.
+        supply: int64 per node: trees still to be rooted there.
+        node_slack: int64 per node v: slack of the set {v}.
+        cut_slack: int64 per known cut: slack of its source side S, the capacity out of S minus the supply in S.
+        members: uint64[nodes, words]: bit i of row v says whether v is in S of cut i.
+    """
+
+    capacity: Integers
+    supply: Integers
+    node_slack: Integers
+    cut_slack: Integers
+    members: Matrix[np.uint64]
+
+
+def arc_table_of(network: ForestNetwork) -> ArcTable:
+    """Return the arcs of `network` in rows. O(arcs log arcs)."""
+    name = np.lexsort((network.src, -network.capacity, network.dst))
+    src, dst, capacity = network.src[name], network.dst[name], network.capacity[name]
+    rows = np.arange(network.nodes + 1)
+    best = np.zeros(network.nodes, dtype=np.int64)
+    np.maximum.at(best, dst, capacity)
+    scarce = capacity < best[dst] // _SCARCE
+    thin = np.zeros(network.nodes, dtype=np.bool_)
+    thin[dst[scarce]] = True
+    awaited = thin[dst] & ~scarce
+    by_tail = np.lexsort((dst, ~awaited, src))
+    tail_offsets, head_offsets = np.searchsorted(src[by_tail], rows), np.searchsorted(dst, rows)
+    plenty = np.bincount(src[awaited], minlength=network.nodes)
+    return ArcTable(name.astype(np.int32), src, dst, capacity, by_tail, tail_offsets, plenty, head_offsets, scarce)
+
+
+def best_trees(
+    task: SynthesisTask, network: ForestNetwork, transversal: Transversal | None = None, first: Trees | None = None
+) -> Trees:
+    """Return the packing of `network` that suits the objective of `task` best, the first of equals.
+
+    Each of several seeds is a task of the executor. transversal, first: as for `pack_trees`
+    """
+    options = task.options
+    if not 1 <= options.seeds <= MAX_SEEDS:
+        raise InvalidInput(f"--seeds must be 1 to {MAX_SEEDS}", options.seeds, "choose another --seeds")
+    if options.seeds == 1:
+        return pack_trees(network, options.objective, options.seed, transversal=transversal, first=first)
+    seeds = range(options.seed, options.seed + options.seeds)
+    packings = task.executor.map(_pack, seeds, (network, options.objective, transversal, first), task.progress)
+    return min(packings, key=lambda trees: objective_key(network, trees, options.objective))
+
+
+def _pack(problem: tuple[ForestNetwork, Objective, Transversal | None, Trees | None], seed: int) -> Trees:
+    network, objective, transversal, first = problem
+    return pack_trees(network, objective, seed, transversal=transversal, first=first)
 
 
 def pack_trees(
@@ -44,16 +135,25 @@ def pack_trees(
 ) -> Trees:
     """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
 
-    objective:   what to prefer among such packings (`objective_key`); none is promised to be best
-    seed:        at least 0, shuffles the order of the roots
-    transversal: known symmetries of the nodes, if any
-    first:       trees to keep as far as they leave enough for the others; they fit side by side
+    Every result is exact and optimal, and the same arguments give the same trees. One root of a hypercube has a closed
+    form (`hypercube_trees`). Otherwise, low trees are tried by layers on networks that are not too large
+    (`layered_trees`) and completed, and trees are grown freely. Polynomial; mostly O(trees * nodes) and a few tests of
+    all cuts.
 
-    Trees come in the order of their roots. Every choice of them is exact and optimal. Those of one root of a hypercube
-    have a closed form (`chorale.synth.methods.forest.rooted_trees`). Else low trees are tried for by layers on
-    networks that are not too large (`chorale.synth.methods.forest.layered`), and completed or else grown freely. Same
-    arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for
-    switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees exist.
+    Args:
+        network: without switches.
+        objective: what to prefer among such packings (`objective_key`); the best is not guaranteed.
+        seed: at least 0; shuffles the order of the roots.
+        transversal: known symmetries of the nodes, if any.
+        first: trees to keep as far as they leave enough for the others; together they fit into the capacities.
+        rollbacks: as `ROLLBACKS`.
+
+    Returns:
+        The trees, in the order of their roots.
+
+    Raises:
+        InvalidInput: for switches, and for amounts above 64 bits.
+        CheckFailed: with a cut, if no such trees exist.
     """
     if network.nodes != network.compute_count:
         switches = f"{network.nodes - network.compute_count} switches"
@@ -61,19 +161,20 @@ def pack_trees(
     largest = int(network.capacity.max(initial=0)) * len(network.capacity)
     supply = int(network.supply.max(initial=0)) * network.nodes
     if max(largest, supply) >= LARGEST_AMOUNT:
-        rule = f"capacities and supplies, the largest times how many there are, stay below {LARGEST_AMOUNT}"
+        rule = f"capacities and supplies, the largest times their number, must be below {LARGEST_AMOUNT}"
         raise InvalidInput(rule, max(largest, supply), "choose a smaller k")
     if first is not None:
         return _packed(network, first, seed, rollbacks)
     if (trees := hypercube_trees(network)) is not None:
         return trees
-    layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal, MOST_WORK)
+    nothing = no_trees(network.nodes)
+    layers = nothing if objective == "trees" else layered_trees(network, transversal, MOST_WORK)
     packings = [_packed(network, layers, seed, rollbacks)] if len(layers) else []
     if packings and objective == "height" and len(packings[0]) == len(layers):
         return packings[0]
     tries = _tries(network)
     late = objective == "height" and network.nodes * len(network.src) > MOST_WORK
-    packings += [_packed(network, no_trees(network.nodes), seed * tries + n, rollbacks, late) for n in range(tries)]
+    packings += [_packed(network, nothing, seed * tries + number, rollbacks, late) for number in range(tries)]
     return min(packings, key=lambda trees: objective_key(network, trees, objective))
 
 
@@ -85,23 +186,22 @@ def _tries(network: ForestNetwork) -> int:
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
     """Return a packing that begins with those of `first` that leave enough.
 
-    late: whether trees by layers, if they are a whole packing, are taken once growing has become slow
+    late: use trees by layers instead, if they are a complete packing, once growing has become slow
     """
     packing = _Packing(network, shuffled_order(network.nodes, seed))
-    place = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
-    place[packing.arcs.name], place[-1] = np.arange(len(packing.arcs.name)), -1
-    packing.add(Trees(first.root, first.weight, place[first.parent_arc]))
+    index = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
+    index[packing.arcs.name], index[-1] = np.arange(len(packing.arcs.name)), -1
+    packing.add(Trees(first.root, first.weight, index[first.parent_arc]))
     while packing.supply.any():
         if late and packing.is_slow:
             late, layers = False, layered_trees(network, most_work=MOST_LATE_WORK)
             if layers.weight.sum() == network.supply.sum():
                 return _packed(network, layers, seed, rollbacks)
-        if packing.rollbacks >= rollbacks:
-            is_small = _tries(network) > 1  # growing exactly is fast there, and its trees have weights
-            if is_small or not packing.add_all_of_one_root():
-                packing.add_exactly()
-        else:
+        if packing.rollbacks < rollbacks:
             packing.add_batch()
+        # On small networks growing exactly is fast, and its trees have weights.
+        elif _tries(network) > 1 or not packing.add_all_of_one_root():
+            packing.add_exactly()
     trees = joined_trees(packing.parts)
     by_root = np.argsort(trees.root, kind="stable")
     names = np.append(packing.arcs.name, np.int32(-1))
@@ -109,20 +209,19 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
 
 
 class _Packing:
-    """Trees that are kept, what they leave, and the cuts that were learned.
+    """The trees that are kept, what they leave, and the cuts that were learned.
 
-    capacity, supply: what the trees in `parts` leave; arcs are counted as in `arcs`
+    capacity, supply: what the trees in `parts` leave; arcs are numbered as in `arcs`
     sides:            bool[cuts, nodes], source sides of the known cuts
     order:            nodes in the order in which they become roots
     batch:            how many roots to grow trees for at a time
     rollbacks:        how many batches in a row kept no tree
-    is_slow:          whether a batch kept so few trees that the next ones are smaller
+    is_slow:          whether a batch kept so few trees that the next batches are smaller
     """
 
     def __init__(self, network: ForestNetwork, order: Ranks) -> None:
         self.nodes = network.nodes
         self.arcs = arc_table_of(network)
-        self.certifier = CutOracle(self.arcs, network.nodes)
         self.capacity, self.supply = self.arcs.capacity.copy(), network.supply.copy()
         self.sides = np.zeros((0, network.nodes), dtype=np.bool_)
         self.order = order
@@ -143,12 +242,19 @@ class _Packing:
             trees = Trees(trees.root[rest], trees.weight[rest], trees.parent_arc[rest])
 
     def add_batch(self) -> None:
-        """Grow a batch of trees, keep those from the first on that leave enough."""
+        """Grow a batch of trees under the known cuts; keep as many, from the first on, as leave enough."""
         roots = self.order[self.supply[self.order] > 0][: self.batch]
-        grown, stuck = self._grow(roots)
+        room, rows = self._room(self.sides), len(roots) + _SPARE_ROWS
+        tables, count = [no_trees(self.nodes)], rows
+        while count == rows:
+            root, weight = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int64)
+            parent_arc = np.empty((rows, self.nodes), dtype=np.int32)
+            count = native.grow_trees(self.arcs, room, roots, root, weight, parent_arc)
+            tables.append(Trees(root[:count], weight[:count], parent_arc[:count]))
+        grown = joined_trees(tables)
         sound = self._feasible(grown)
         self._keep(sound)
-        if len(sound) == len(grown) and not stuck:
+        if len(sound) == len(grown) and not room.supply[roots].any():
             self.batch *= 2
         else:
             smaller = max(1, min(self.batch, 2 * len(sound)))
@@ -157,14 +263,25 @@ class _Packing:
         self.rollbacks = 0 if len(sound) else self.rollbacks + 1
 
     def add_all_of_one_root(self) -> bool:
-        """Grow all trees that are to come, arc by arc, if they have one root; return whether that is done."""
-        trees = rooted_trees(self.arcs, self.capacity, self.supply)
-        if trees is not None:
-            self._keep(trees)
-        return trees is not None
+        """Grow all remaining trees arc by arc, breadth first, if they have the same root; return whether that worked.
+
+        A tree may take an arc as long as the root still reaches the head of the arc in as many ways as trees are
+        still to come. Such an arc leads out of every part of a tree (Lovász' proof of Edmonds' theorem), so no tree is
+        ever taken back. An arc that is refused once is refused forever, so it is tried once per tree. O(trees^2 *
+        arcs^2) at worst, usually O(trees^2 * nodes * arcs).
+        """
+        roots = np.flatnonzero(self.supply)
+        count = int(self.supply[roots[0]])
+        if len(roots) != 1 or count**2 * len(self.supply) * len(self.capacity) > MAX_ROOTED_WORK:
+            return False
+        parent_arc = np.full((count, self.nodes), -1, dtype=np.int32)
+        if not native.grow_rooted_trees(self.arcs, self.capacity.copy(), int(roots[0]), parent_arc):
+            return False
+        self._keep(Trees(np.repeat(roots, count).astype(np.int32), np.ones(count, dtype=np.int64), parent_arc))
+        return True
 
     def add_exactly(self) -> None:
-        """Grow one tree, keeping what of it leaves enough, until it spans all nodes."""
+        """Grow one tree, keeping the part of it that leaves enough, until it spans all nodes."""
         root = int(self.order[self.supply[self.order] > 0][0])
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
@@ -179,47 +296,55 @@ class _Packing:
         self.rollbacks = 0
 
     def _room(self, sides: Flags) -> ResidualNetwork:
-        return residual_network_of(self.arcs, self.capacity, self.supply, sides)
-
-    def _grow(self, roots: Ranks) -> tuple[Trees, bool]:
-        """Return trees of `roots` that keep all known cuts, and whether the next one is stuck."""
-        room, rows = self._room(self.sides), len(roots) + _SPARE_ROWS
-        tables, count = [no_trees(self.nodes)], rows
-        while count == rows:
-            root, weight = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int64)
-            parent_arc = np.empty((rows, self.nodes), dtype=np.int32)
-            count = native.grow_trees(self.arcs, room, roots, root, weight, parent_arc)
-            tables.append(Trees(root[:count], weight[:count], parent_arc[:count]))
-        return joined_trees(tables), bool(room.supply[roots].any())
+        arcs, members = self.arcs, members_of(sides)
+        leaving = np.zeros(self.nodes, dtype=np.int64)
+        np.add.at(leaving, arcs.tails, self.capacity)
+        slack = native.cut_slacks(len(sides), members, arcs.tails, arcs.heads, self.capacity, self.supply)
+        return ResidualNetwork(self.capacity.copy(), self.supply.copy(), leaving - self.supply, slack, members)
 
     def _feasible(self, trees: Trees) -> Trees:
         """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""
+        arcs, all_nodes = self.arcs, np.ones(self.nodes, dtype=np.bool_)
         while len(trees):
             capacity, supply = self._residual_after(trees)
-            overdrawn = self.certifier.violated(capacity, supply) if supply.any() else self.sides[:0]
-            if not len(overdrawn):
+            if not supply.any():
                 break
-            cuts = self._learn(overdrawn)
+            sinks = violated_cuts(arcs.tails, arcs.heads, capacity, supply, all_nodes, _CUTS_PER_TEST)
+            if not len(sinks):
+                break
+            cuts = self._learn(~sinks)
             count = native.feasible_trees(
-                cuts.members, cuts.cut_slack, self.arcs.tails, trees.root, trees.weight, trees.parent_arc
+                cuts.members, cuts.cut_slack, arcs.tails, trees.root, trees.weight, trees.parent_arc
             )
             trees = Trees(trees.root[:count], trees.weight[:count], trees.parent_arc[:count])
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the first arcs of `path` that leave enough, as many as the cuts found on the way allow."""
-        arcs = self.arcs
+        """Return the first arcs of `path` that leave enough, as many as the cuts found on the way allow.
+
+        `weight` unfinished trees of `root` take the path. The nodes R that they have reached are one more supply: an
+        extra node that gives `weight` to any node of R. It is on the source side of a cut if R is (bandwidth-optimal
+        pipeline, theorem 12).
+        """
+        arcs, nodes = self.arcs, self.nodes
+        tails = np.append(arcs.tails, np.full(nodes, nodes, dtype=np.int32))
+        heads = np.append(arcs.heads, np.arange(nodes, dtype=np.int32))
+        supply = np.append(self.supply, weight)
+        supply[root] -= weight
         while True:
-            overdrawn = self.certifier.violated_by_partial_tree(self.capacity, self.supply, root, weight, path)
-            if not len(overdrawn):
+            left, gives = self.capacity.copy(), np.zeros(nodes, dtype=np.int64)
+            left[path] -= weight
+            gives[arcs.heads[path]] = gives[root] = weight
+            amounts = np.concatenate([left, gives])
+            sinks = violated_cuts(tails, heads, amounts, supply, np.arange(nodes + 1) < nodes, _CUTS_PER_TEST)
+            if not len(sinks):
                 return path
-            cuts = self._learn(overdrawn)
-            path = path[
-                : native.feasible_arcs(cuts.members, cuts.cut_slack, arcs.tails, arcs.heads, path, root, weight)
-            ]
+            cuts = self._learn(~sinks[:, :nodes])
+            count = native.feasible_arcs(cuts.members, cuts.cut_slack, arcs.tails, arcs.heads, path, root, weight)
+            path = path[:count]
 
     def _learn(self, sides: Flags) -> ResidualNetwork:
-        """Add cuts to the known ones; return their room. They hold now, unless no packing exists."""
+        """Add cuts to the known ones and return their room. They hold now, unless no packing exists."""
         room = self._room(sides)
         if room.cut_slack.min(initial=0) < 0:
             worst = int(room.cut_slack.argmin())
@@ -237,28 +362,3 @@ class _Packing:
     def _keep(self, trees: Trees) -> None:
         self.capacity, self.supply = self._residual_after(trees)
         self.parts.append(trees)
-
-
-MAX_SEEDS = 10_000
-
-
-def best_trees(
-    task: SynthesisTask, network: ForestNetwork, transversal: Transversal | None = None, first: Trees | None = None
-) -> Trees:
-    """Return the packing of `network` that suits the objective of `task` best, the first of equals.
-
-    Several seeds are as many tasks of the executor. transversal, first: as for `pack_trees`
-    """
-    options = task.options
-    if not 1 <= options.seeds <= MAX_SEEDS:
-        raise InvalidInput(f"there must be 1 to {MAX_SEEDS} seeds", options.seeds, "choose another --seeds")
-    if options.seeds == 1:
-        return pack_trees(network, options.objective, options.seed, transversal=transversal, first=first)
-    seeds = range(options.seed, options.seed + options.seeds)
-    packings = task.executor.map(_pack, seeds, (network, options.objective, transversal, first), task.progress)
-    return min(packings, key=lambda trees: objective_key(network, trees, options.objective))
-
-
-def _pack(problem: tuple[ForestNetwork, Objective, Transversal | None, Trees | None], seed: int) -> Trees:
-    network, objective, transversal, first = problem
-    return pack_trees(network, objective, seed, transversal=transversal, first=first)

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.lower_bound import lower_bound
-from chorale.synth.bounds.tree_pairs import cheapest_tree
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.lazy_modules import csgraph, sparse
@@ -39,6 +38,7 @@ from chorale.synth.methods.groups.rings import (
     routing,
     time_in_chunks,
 )
+from chorale.synth.methods.spanning_trees import cheapest_tree
 from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule

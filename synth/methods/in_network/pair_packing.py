@@ -1,99 +1,165 @@
-"""Pairs of trees, one that collects sums and one that spreads results, on networks of any widths and abilities.
+"""Pairs of trees on networks of any bandwidths and abilities: one collects sums, one spreads results.
 
-The first may branch at switches that add, the second at switches that multicast, each where prices of links are least.
-They meet at a rank, or sums end at a switch that adds, from where results go to one that multicasts, the same or
-another. By column generation over pairs, for small networks. Where every such root and all sets of switches were
-compared at the end, no pairs are better.
+The first may branch at switches that add, the second at switches that multicast. Both have the same root, a rank; or
+the sums end at a switch that adds, which sends them to a switch that multicasts. Column generation over pairs: prices
+of links say which pairs are cheap. If all roots and all sets of switches were compared in the last round, no pairs
+are better, and the prices prove it.
 
-On links that are as wide both ways, some best pairs go up and down the same tree, over switches that add and
-multicast, and cost the same from every root: then trees of one root are compared, a link and the link back have one
-price, and larger networks take part.
+If every link is as wide in both directions, some best pairs go up and down the same tree, over switches that both add
+and multicast, and cost the same from every root. Then only trees of rank 0 are compared, a link and the link back
+share one price, and larger networks can be solved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import combinations, islice
 from math import lcm
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.bounds.certificate import KIND, time_by_prices
-from chorale.synth.bounds.tree_pairs import cheapest_tree, exact_vertex
+from chorale.synth.bounds.tree_program import exact_vertex
 from chorale.synth.errors import CheckFailed
 from chorale.synth.linear_program import Floats, SparseMatrix, minimum, of_entries
 from chorale.synth.methods.alltoall.rate import integer_prices
 from chorale.synth.methods.in_network.paired_trees import PairedTrees, ReversibleTrees
 from chorale.synth.methods.in_network.splits import MAX_UNITS
+from chorale.synth.methods.spanning_trees import cheapest_tree, spanning_tree
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
 Column = dict[int, int]
-"""By row of the program, how often a tree uses what the row limits."""
-Item = TypeVar("Item")
+"""For each row of the linear program, how often a pair uses what the row limits."""
 
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
+MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
+"""Largest number of ranks and switches that act, for trees of every root and for trees of one root."""
+_MAX_WORK = 2**17
+"""Approximate limit of the trees made in all rounds together, times their nodes."""
+MAX_TREES = 2**11
+"""Largest number of sets of switches times roots that are all compared at the end."""
+_LEAST_ROUNDS = 4
+_ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
 
 
-@dataclass(slots=True, eq=False)
-class ColumnProgram(Generic[Item]):
-    """bound: of each row;  items, columns: trees, and what they use;  best: whether all trees were compared at the end
-    offers: (prices of rows, whether to compare all) -> trees with their costs and columns
+class PairEdge(NamedTuple):
+    """An edge of a tree, from the node nearer to the root, and its links in the direction in which data flow."""
+
+    near: int
+    far: int
+    path: tuple[int, ...]
+
+
+Edges = tuple[PairEdge, ...]
+_CostedTree = tuple[float, Edges]
+
+
+class Pair(NamedTuple):
+    """A tree toward `root`, which is a rank or a switch that adds, and a tree from there."""
+
+    root: int
+    inward: Edges
+    outward: Edges
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairPacking:
+    """pairs, rates: a packing;  certificate: proof that no pairs are better, None if not all were compared"""
+
+    pairs: list[Pair]
+    rates: list[Fraction]
+    certificate: Mapping[str, Any] | None
+
+    @property
+    def rate(self) -> Fraction:
+        return sum(self.rates, Fraction(0))
+
+
+def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None) -> PairPacking | None:
+    """Return a packing with the rate `enough`, or the best that was found; None for networks that are too large.
+
+    mates: per link, the link back of the same width; then pairs go up and down the same tree
     """
+    links = topology.links
+    rows = np.arange(len(links)) if mates is None else np.minimum(np.arange(len(links)), mates)
+    names, row = np.unique(rows, return_inverse=True)
+    search = _PairSearch(topology, row, is_both_ways=mates is not None)
+    actors, adders, copiers = len(search.nodes), len(search.adders), len(search.copiers)
+    if actors > (MAX_ACTORS if mates is None else MAX_ACTORS_BOTH_WAYS):
+        return None
+    if mates is None:
+        trees = (2**adders + 2**copiers) * actors
+        rounds = max(_LEAST_ROUNDS, _MAX_WORK // (actors**2 * (adders + copiers + 1)))
+    else:
+        trees = 2 ** (adders + 1)
+        rounds = _ROUNDS_BOTH_WAYS if actors <= _FEW_ACTORS else _ROUNDS_OF_MANY
+    widths = [links.bandwidths[index] for index in links.bandwidth_class[names].tolist()]
+    bound = [*widths, *search.limits.values()]
+    pairs, columns, point, prices, is_best = _generated(search, bound, float(enough), rounds, trees <= MAX_TREES)
+    certificate = None
+    if is_best:
+        sums = dict(zip(search.limits, prices[len(widths) :].tolist(), strict=True))
+        certificate = price_certificate(topology, prices[row] / (1 if mates is None else 2), sums)
+    if mates is not None:
+        pairs = [_there_and_back(topology, pair.outward, mates) for pair in pairs]
+    return PairPacking(pairs, _exact_rates(columns, bound, point), certificate)
 
-    bound: Sequence[Fraction]
-    offers: Callable[[Floats, bool], Iterable[tuple[float, Item, Column]]]
-    compares_all: bool
-    items: list[Item] = field(default_factory=list)
-    columns: list[Column] = field(default_factory=list)
-    is_best: bool = False
 
-    def solved(self, enough: float, rounds: int) -> tuple[Floats, Floats]:
-        """Return (rate of each item, price of each row), as good as `enough` or the best after so many rounds."""
-        widths = np.array([float(value) for value in self.bound])
-        scale = widths.max()
-        self._add_cheap(1.0 / widths, np.inf, thorough=False)
-        for _ in range(rounds):
-            matrix = column_matrix(self.columns, len(widths))
-            point, marginals = minimum(-np.ones(len(self.items)), matrix, widths / scale, "use trees of ranks alone")
-            point, prices = np.maximum(0.0, point) * scale, np.maximum(0.0, -marginals)
-            if point.sum() >= enough * (1 - 1e-9):
-                return point, prices
-            if self._add_cheap(prices, 1 - _GAIN, thorough=False):
-                continue
-            if not self.compares_all or not self._add_cheap(prices, 1 - _GAIN, thorough=True):
-                self.is_best = self.compares_all
-                return point, prices
-        return np.pad(point, (0, len(self.items) - len(point))), prices
+def _generated(
+    search: _PairSearch, bound: Sequence[Fraction], enough: float, rounds: int, compares_all: bool
+) -> tuple[list[Pair], list[Column], Floats, Floats, bool]:
+    """Return (pairs, columns, rate per pair, price per row, whether all pairs were compared at the end).
 
-    def _add_cheap(self, prices: Floats, below: float, thorough: bool) -> bool:
-        """Add the cheapest trees that cost less than `below`; return whether there is a new one."""
-        cheap = sorted((each for each in self.offers(prices, thorough) if each[0] < below), key=lambda each: each[0])
-        is_new = False
-        for _, item, column in islice(cheap, _MOST_AT_ONCE):
-            if column not in self.columns:
-                self.items.append(item)
-                self.columns.append(column)
-                is_new = True
-        return is_new
+    Ends when the rates add up to `enough`, when no pair is cheap enough to help, or after this number of rounds.
+    """
+    pairs: list[Pair] = []
+    columns: list[Column] = []
+    widths = np.array([float(value) for value in bound])
+    scale = widths.max()
 
-    def exact_rates(self, point: Floats) -> list[Fraction]:
-        """Return rates that fit exactly: the vertex near `point`, or `point` rounded and slowed down."""
-        rates = exact_vertex(column_matrix(self.columns, len(self.bound)), self.bound, point)
-        if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
-            rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
-        load = [Fraction(0)] * len(self.bound)
-        for rate, column in zip(rates, self.columns, strict=True):
-            for row, count in column.items():
-                load[row] += rate * count
-        excess = max(value / width for value, width in zip(load, self.bound, strict=True))
-        return [rate / max(Fraction(1), excess) for rate in rates]
+    def add_cheap(prices: Floats, below: float, thorough: bool) -> bool:
+        offers = sorted(
+            (offer for offer in search.offers(prices, thorough) if offer[0] < below), key=lambda each: each[0]
+        )
+        count = len(pairs)
+        for _, pair, column in islice(offers, _MOST_AT_ONCE):
+            if column not in columns:
+                pairs.append(pair)
+                columns.append(column)
+        return len(pairs) > count
+
+    add_cheap(1.0 / widths, np.inf, thorough=False)
+    for _ in range(rounds):
+        matrix = column_matrix(columns, len(widths))
+        point, marginals = minimum(-np.ones(len(pairs)), matrix, widths / scale, "use trees of ranks alone")
+        point, prices = np.maximum(0.0, point) * scale, np.maximum(0.0, -marginals)
+        if point.sum() >= enough * (1 - 1e-9):
+            return pairs, columns, point, prices, False
+        if add_cheap(prices, 1 - _GAIN, thorough=False):
+            continue
+        if not compares_all or not add_cheap(prices, 1 - _GAIN, thorough=True):
+            return pairs, columns, point, prices, compares_all
+    return pairs, columns, np.pad(point, (0, len(pairs) - len(point))), prices, False
+
+
+def _exact_rates(columns: Sequence[Column], bound: Sequence[Fraction], point: Floats) -> list[Fraction]:
+    """Return rates that fit exactly: the vertex near `point`, or `point` rounded and slowed down."""
+    rates = exact_vertex(column_matrix(columns, len(bound)), bound, point)
+    if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
+        rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
+    load = [Fraction(0)] * len(bound)
+    for rate, column in zip(rates, columns, strict=True):
+        for row, count in column.items():
+            load[row] += rate * count
+    excess = max(value / width for value, width in zip(load, bound, strict=True))
+    return [rate / max(Fraction(1), excess) for rate in rates]
 
 
 def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
@@ -104,9 +170,9 @@ def column_matrix(columns: Sequence[Column], rows: int) -> SparseMatrix:
 
 
 def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[int, float]) -> Mapping[str, Any] | None:
-    """Return the certificate of these prices of links and of sums at adders with a limit, in whole numbers.
+    """Return the certificate of prices of links, and of sums at adders with a limit, rounded to whole numbers.
 
-    None where a check would compare too many trees.
+    None if a check would have to compare too many trees.
     """
     switches = sorted(sum_prices)
     whole = integer_prices(np.append(prices, [sum_prices[switch] for switch in switches])).tolist()
@@ -122,96 +188,19 @@ def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[in
     return certificate | {"time_per_byte": str(time)}
 
 
-MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Ranks and switches that act, beyond which trees of every root, and of one root, take long."""
-_MAX_WORK = 2**17
-"""Trees that are made in all rounds together, nearly, times their nodes."""
-MAX_TREES = 2**11
-"""Sets of switches times roots that are all compared at the end."""
-_LEAST_ROUNDS = 4
-_ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
-
-Links = tuple[int, ...]
-
-
-class PairEdge(NamedTuple):
-    """An edge of a tree, from the node nearer to the root, and its links in the direction in which data go."""
-
-    near: int
-    far: int
-    path: Links
-
-
-Edges = tuple[PairEdge, ...]
-_CostedTree = tuple[float, Edges]
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A tree toward `root`, a rank or a switch that adds, and one from there."""
-
-    root: int
-    inward: Edges
-    outward: Edges
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PairPacking:
-    """pairs, rates: a packing;  certificate: proof that no pairs are better, None where not all were compared"""
-
-    pairs: list[Pair]
-    rates: list[Fraction]
-    certificate: Mapping[str, Any] | None
-
-    @property
-    def rate(self) -> Fraction:
-        return sum(self.rates, Fraction(0))
-
-
-def pair_packing(topology: Topology, enough: Fraction, mates: NDArray[np.int32] | None = None) -> PairPacking | None:
-    """Return the packing, as good as `enough` or the best that was found; None for networks that are too large.
-
-    mates: per link the link back, of the same width: pairs go up and down the same tree
-    """
-    links = topology.links
-    names, row = np.unique(
-        np.arange(len(links)) if mates is None else np.minimum(np.arange(len(links)), mates), return_inverse=True
-    )
-    search = _PairSearch.of(topology, row, mates is not None)
-    actors = len(search.nodes)
-    if actors > (MAX_ACTORS if mates is None else MAX_ACTORS_BOTH_WAYS):
-        return None
-    widths = [links.bandwidths[index] for index in links.bandwidth_class[names].tolist()]
-    limits = {
-        switch: limit for switch in search.adders if (limit := topology.abilities[switch].reduce_bandwidth) is not None
-    }
-    if mates is None:
-        trees = (2 ** len(search.adders) + 2 ** len(search.copiers)) * actors
-        per_round = actors**2 * (len(search.adders) + len(search.copiers) + 1)
-        rounds = max(_LEAST_ROUNDS, _MAX_WORK // per_round)
-    else:
-        trees = 2 ** (len(search.adders) + 1)
-        rounds = _ROUNDS_BOTH_WAYS if actors <= _FEW_ACTORS else _ROUNDS_OF_MANY
-    program = ColumnProgram([*widths, *limits.values()], _Offers(search, list(limits), len(widths)), trees <= MAX_TREES)
-    point, prices = program.solved(float(enough), rounds)
-    certificate = None
-    if program.is_best:
-        sums = dict(zip(limits, prices[len(widths) :].tolist(), strict=True))
-        certificate = price_certificate(topology, prices[row] / (1 if mates is None else 2), sums)
-    pairs = (
-        program.items if mates is None else [_there_and_back(topology, pair.outward, mates) for pair in program.items]
-    )
-    return PairPacking(pairs, program.exact_rates(point), certificate)
-
-
 def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -> Pair:
-    """Return the pair that goes up and down `tree`, from the rank from which it is lowest."""
+    """Return the pair that goes up and down `tree`, with the rank as root from which the tree is lowest."""
+
+    def turned(path: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(int(mates[link]) for link in reversed(path))
+
     edges: dict[int, list[PairEdge]] = {}
     for edge in tree:
         edges.setdefault(edge.near, []).append(edge)
-        edges.setdefault(edge.far, []).append(PairEdge(edge.far, edge.near, _turned(edge.path, mates)))
+        edges.setdefault(edge.far, []).append(PairEdge(edge.far, edge.near, turned(edge.path)))
 
     def outward(root: int) -> tuple[int, list[PairEdge]]:
+        """Return the height of the tree from `root`, and its edges in breadth-first order."""
         step, waiting, order = {root: 0}, [root], list[PairEdge]()
         for node in waiting:
             for edge in edges[node]:
@@ -223,249 +212,182 @@ def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -
 
     _, root = min((outward(root)[0], root) for root in range(topology.compute_count))
     down = tuple(outward(root)[1])
-    return Pair(root, tuple(edge._replace(path=_turned(edge.path, mates)) for edge in down), down)
+    return Pair(root, tuple(edge._replace(path=turned(edge.path)) for edge in down), down)
 
 
-def _turned(path: Links, mates: NDArray[np.int32]) -> Links:
-    return tuple(int(mates[link]) for link in reversed(path))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _PairSearch:
-    """nodes: ranks, then switches that act;  leaving: per node, (next node, link) of each link out of it
+    """Finds cheap pairs at given prices.
 
-    row: per link, the row of the program that limits it;  is_both_ways: the same trees go up and down
-    ends: nodes that no path leads through: ranks, and of trees both ways the switches that act without a limit
+    nodes: ranks, then the switches that act; `place` is the index of each
+    adders, copiers: switches that add, and that multicast; if `is_both_ways`, switches that do both
+    limits: sums per second of the adders that have a limit; in the linear program their rows follow those of links
+    row: for each link, the row of the program that limits it
     """
 
-    topology: Topology
-    nodes: list[int]
-    adders: list[int]
-    copiers: list[int]
-    leaving: list[list[tuple[int, int]]]
-    row: NDArray[np.int64]
-    is_both_ways: bool
-    ends: frozenset[int]
-
-    @staticmethod
-    def of(topology: Topology, row: NDArray[np.int64], is_both_ways: bool) -> _PairSearch:
+    def __init__(self, topology: Topology, row: NDArray[np.int64], *, is_both_ways: bool) -> None:
+        self.topology, self.row, self.is_both_ways = topology, row, is_both_ways
         abilities = sorted(topology.abilities.items())
         if is_both_ways:
             abilities = [(node, ability) for node, ability in abilities if ability.reduce and ability.multicast]
-        leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
+        ranks = range(topology.compute_count)
+        self.nodes = [*ranks, *(node for node, _ in abilities)]
+        self.place = {node: index for index, node in enumerate(self.nodes)}
+        self.adders = [node for node, ability in abilities if ability.reduce]
+        self.copiers = [node for node, ability in abilities if ability.multicast]
+        self.limits = {
+            node: limit for node, each in abilities if each.reduce and (limit := each.reduce_bandwidth) is not None
+        }
+        self._leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
         for index, link in enumerate(topology.links):
             if link.src != link.dst:
-                leaving[link.src].append((link.dst, index))
-        ranks = range(topology.compute_count)
-        unlimited = [node for node, ability in abilities if is_both_ways and ability.reduce_bandwidth is None]
-        return _PairSearch(
-            topology,
-            [*ranks, *(node for node, _ in abilities)],
-            [node for node, ability in abilities if ability.reduce],
-            [node for node, ability in abilities if ability.multicast],
-            leaving,
-            row,
-            is_both_ways,
-            frozenset([*ranks, *unlimited]),
-        )
+                self._leaving[link.src].append((link.dst, index))
+        # No path leads through ranks, nor, for the same tree both ways, through switches that act without a limit.
+        unlimited = [node for node in self.adders if is_both_ways and node not in self.limits]
+        self._ends = frozenset([*ranks, *unlimited])
+        self._cost: Floats = np.zeros((0, 0))  # of the cheapest path from each node that acts to each other
+        self._came: list[dict[int, tuple[int, int]]] = []  # (node before, link) on these paths, by source
 
-    def paths(self, price: Floats) -> _Paths:
-        """Return cheapest paths between all that act, which lead through other switches."""
-        place = {node: index for index, node in enumerate(self.nodes)}
-        cost = np.full((len(self.nodes), len(self.nodes)), np.inf)
-        came = []
-        for index, source in enumerate(self.nodes):
-            best, before = self._from(source, price)
-            came.append(before)
-            for node, value in best.items():
-                if node in place:
-                    cost[index, place[node]] = value
-        return _Paths(place, cost, came)
+    def offers(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:
+        """Yield (cost, pair, column) of cheap pairs: the cheapest of each root, or several of rank 0.
 
-    def _from(self, source: int, price: Floats) -> tuple[dict[int, float], dict[int, tuple[int, int]]]:
-        best, before = {source: 0.0}, dict[int, tuple[int, int]]()
-        waiting = [(0.0, source)]
-        while waiting:
-            cost, node = heappop(waiting)
-            if cost > best[node] or (node != source and node in self.ends):
-                continue
-            for other, link in self.leaving[node]:
-                further = cost + float(price[link])
-                if further < best.get(other, np.inf):
-                    best[other], before[other] = further, (node, link)
-                    heappush(waiting, (further, other))
-        return best, before
-
-
-class _Paths(NamedTuple):
-    """place: of each node that acts;  cost: from each to each;  came: (node, link) before each."""
-
-    place: dict[int, int]
-    cost: Floats
-    came: list[dict[int, tuple[int, int]]]
-
-    def links(self, start: int, end: int) -> Links:
-        links: list[int] = []
-        while end != start:
-            end, link = self.came[self.place[start]][end]
-            links.append(link)
-        return tuple(reversed(links))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Offers:
-    """Cheap pairs. limited: adders with a limit, whose rows follow the `rows` of links."""
-
-    search: _PairSearch
-    limited: list[int]
-    rows: int
-
-    def __call__(self, prices: Floats, thorough: bool) -> Iterator[tuple[float, Pair, Column]]:
-        """Yield the cheapest pair of each root, with its cost and column; of one root, several."""
-        search = self.search
-        paths = search.paths(prices[search.row])
-        extra = dict(zip(self.limited, prices[self.rows :].tolist(), strict=True))
-        choose = _trees_of_all if thorough else _trees_nearby
+        thorough: compare all sets of switches, instead of a local search
+        """
+        self._find_paths(prices[self.row])
+        per_sum = dict(zip(self.limits, prices[int(self.row.max()) + 1 :].tolist(), strict=True))
+        choose = self._trees_of_all if thorough else self._trees_nearby
 
         def inward(root: int) -> _CostedTree:
-            costs = _TreeCosts(search, paths, root, True, extra)
-            return min(choose(costs, search.adders), key=lambda each: each[0])
+            return min(choose(root, self.adders, True, per_sum), key=lambda each: each[0])
 
         def outward(root: int) -> _CostedTree:
-            costs = _TreeCosts(search, paths, root, False, {})
-            return min(choose(costs, search.copiers), key=lambda each: each[0])
+            return min(choose(root, self.copiers, False, {}), key=lambda each: each[0])
 
-        if search.is_both_ways:
-            trees = choose(_TreeCosts(search, paths, 0, False, extra), search.copiers)
-            offered: Iterator[tuple[float, Pair]] = ((cost, Pair(0, (), tree)) for cost, tree in trees)
+        pairs: list[tuple[float, Pair]] = []
+        if self.is_both_ways:
+            pairs += [(cost, Pair(0, (), tree)) for cost, tree in choose(0, self.copiers, False, per_sum)]
         else:
-            offered = _joined(search, paths, inward, outward)
-        for cost, pair in offered:
+            for root in range(self.topology.compute_count):
+                (cost_in, trees_in), (cost_out, trees_out) = inward(root), outward(root)
+                pairs.append((cost_in + cost_out, Pair(root, trees_in, trees_out)))
+            spread = {switch: outward(switch) for switch in self.copiers if self.adders}
+            for adder in self.adders if spread else ():  # sums end there and go on to the cheapest switch that copies
+                cost_in, trees_in = inward(adder)
+                between = {switch: float(self._cost[self.place[adder], self.place[switch]]) for switch in spread}
+                start = min(spread, key=lambda switch: spread[switch][0] + between[switch])
+                cost_out, trees_out = spread[start]
+                if start != adder and np.isfinite(between[start]):
+                    trees_out = (PairEdge(adder, start, self._path(adder, start)), *trees_out)
+                pairs.append((cost_in + between[start] + cost_out, Pair(adder, trees_in, trees_out)))
+        for cost, pair in pairs:
             if np.isfinite(cost):
                 yield cost, pair, self._column(pair)
 
     def _column(self, pair: Pair) -> Column:
         column: Column = {}
         for edge in (*pair.inward, *pair.outward):
-            for link in edge.path:
-                row = int(self.search.row[link])
+            for row in self.row[list(edge.path)].tolist():
                 column[row] = column.get(row, 0) + 1
-        summed = pair.outward if self.search.is_both_ways else pair.inward
-        for index, switch in enumerate(self.limited):
+        summed = pair.outward if self.is_both_ways else pair.inward
+        for index, switch in enumerate(self.limits):
             if sum(edge.near == switch for edge in summed) > 1:
-                column[self.rows + index] = 1
+                column[int(self.row.max()) + 1 + index] = 1
         return column
 
+    def _find_paths(self, price: Floats) -> None:
+        """Find the cheapest paths between all nodes that act, by Dijkstra's algorithm; price: per link."""
+        self._cost = np.full((len(self.nodes), len(self.nodes)), np.inf)
+        self._came = []
+        for index, source in enumerate(self.nodes):
+            best, before = {source: 0.0}, dict[int, tuple[int, int]]()
+            waiting = [(0.0, source)]
+            while waiting:
+                cost, node = heappop(waiting)
+                if cost > best[node] or (node != source and node in self._ends):
+                    continue
+                for other, link in self._leaving[node]:
+                    further = cost + float(price[link])
+                    if further < best.get(other, np.inf):
+                        best[other], before[other] = further, (node, link)
+                        heappush(waiting, (further, other))
+            self._came.append(before)
+            for node in best.keys() & self.place.keys():
+                self._cost[index, self.place[node]] = best[node]
 
-def _joined(
-    search: _PairSearch, paths: _Paths, inward: Callable[[int], _CostedTree], outward: Callable[[int], _CostedTree]
-) -> Iterator[tuple[float, Pair]]:
-    """Yield pairs and costs: of each rank as the root, and of each switch that adds with the best one that copies."""
-    for root in range(search.topology.compute_count):
-        (cost_in, trees_in), (cost_out, trees_out) = inward(root), outward(root)
-        yield cost_in + cost_out, Pair(root, trees_in, trees_out)
-    spread = {switch: outward(switch) for switch in search.copiers if search.adders}
-    for adder in search.adders if spread else ():
-        cost_in, trees_in = inward(adder)
-        between = {switch: float(paths.cost[paths.place[adder], paths.place[switch]]) for switch in spread}
-        start = min(spread, key=lambda switch: spread[switch][0] + between[switch])
-        cost_out, trees_out = spread[start]
-        if start != adder and np.isfinite(between[start]):
-            trees_out = (PairEdge(adder, start, paths.links(adder, start)), *trees_out)
-        yield cost_in + between[start] + cost_out, Pair(adder, trees_in, trees_out)
+    def _path(self, start: int, end: int) -> tuple[int, ...]:
+        links: list[int] = []
+        while end != start:
+            end, link = self._came[self.place[start]][end]
+            links.append(link)
+        return tuple(reversed(links))
 
+    def _tree(self, root: int, chosen: Sequence[int], inward: bool, per_sum: Mapping[int, float]) -> _CostedTree:
+        """Return (cost, edges) of the cheapest tree over all ranks and `chosen`, without switches at its ends.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _TreeCosts:
-    """Trees toward (`is_inward`) or from a root, at prices of paths and of sums at adders with a limit."""
-
-    search: _PairSearch
-    paths: _Paths
-    root: int
-    is_inward: bool
-    extra: Mapping[int, float]
-
-    def tree(self, chosen: Sequence[int]) -> _CostedTree:
-        """Return the cheapest tree over all ranks and `chosen`, without switches that end it, and its cost."""
-        ranks = self.search.topology.compute_count
-        nodes = [*range(ranks), *sorted({*chosen, self.root} - {*range(ranks)})]
-        places = [self.paths.place[node] for node in nodes]
-        outward = self.paths.cost.T if self.is_inward else self.paths.cost
-        cost = outward[np.ix_(places, places)]
-        make = spanning_tree if self.search.is_both_ways else cheapest_tree
-        parent = make(cost, nodes.index(self.root)).tolist()
-        pairs = [(nodes[above], nodes[place]) for place, above in enumerate(parent) if above >= 0]
-        if any(np.isinf(outward[self.paths.place[near], self.paths.place[far]]) for near, far in pairs):
+        per_sum: prices of sums at adders with a limit
+        """
+        ranks = self.topology.compute_count
+        nodes = [*range(ranks), *sorted({*chosen, root} - {*range(ranks)})]
+        places = [self.place[node] for node in nodes]
+        costs = self._cost.T if inward else self._cost
+        make = spanning_tree if self.is_both_ways else cheapest_tree
+        parent = make(costs[np.ix_(places, places)], nodes.index(root)).tolist()
+        pairs = [(nodes[above], nodes[child]) for child, above in enumerate(parent) if above >= 0]
+        if any(np.isinf(costs[self.place[near], self.place[far]]) for near, far in pairs):
             return np.inf, ()
         while leaves := {far for _, far in pairs if far >= ranks} - {near for near, _ in pairs}:
             pairs = [pair for pair in pairs if pair[1] not in leaves]
-        value = sum(float(outward[self.paths.place[near], self.paths.place[far]]) for near, far in pairs)
-        for switch, price in self.extra.items():
+        value = sum(float(costs[self.place[near], self.place[far]]) for near, far in pairs)
+        for switch, price in per_sum.items():
             value += price if sum(near == switch for near, _ in pairs) > 1 else 0.0
-        ends = [(far, near) if self.is_inward else (near, far) for near, far in pairs]
-        return value, tuple(PairEdge(*pair, self.paths.links(*way)) for pair, way in zip(pairs, ends, strict=True))
+        paths = (self._path(*((far, near) if inward else (near, far))) for near, far in pairs)
+        return value, tuple(PairEdge(*pair, path) for pair, path in zip(pairs, paths, strict=True))
 
+    def _trees_nearby(
+        self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
+    ) -> Iterator[_CostedTree]:
+        """Yield two cheap trees: from no switch and from all switches, one is added or left out while that pays."""
+        for start in ((), switches):
+            chosen, value = set(start), self._tree(root, tuple(start), inward, per_sum)
+            is_better = True
+            while is_better:
+                is_better = False
+                for switch in switches:
+                    other = self._tree(root, tuple(chosen ^ {switch}), inward, per_sum)
+                    if other[0] < value[0] - 1e-12:
+                        chosen ^= {switch}
+                        value, is_better = other, True
+            yield value
 
-def _trees_nearby(costs: _TreeCosts, switches: Sequence[int]) -> Iterator[_CostedTree]:
-    """Yield cheap trees: from no switch and from all, switches are added or left out while that pays."""
-    for start in ((), switches):
-        chosen, value = set(start), costs.tree(tuple(start))
-        is_better = True
-        while is_better:
-            is_better = False
-            for switch in switches:
-                other = costs.tree(tuple(chosen ^ {switch}))
-                if other[0] < value[0] - 1e-12:
-                    chosen ^= {switch}
-                    value, is_better = other, True
-        yield value
-
-
-def _trees_of_all(costs: _TreeCosts, switches: Sequence[int]) -> Iterator[_CostedTree]:
-    """Yield the cheapest tree over each set of switches: the cheapest of all trees is among them."""
-    for size in range(len(switches) + 1):
-        yield from map(costs.tree, combinations(switches, size))
-
-
-def spanning_tree(cost: Floats, root: int) -> NDArray[np.int64]:
-    """Return int64[nodes], the parents in a cheapest tree from `root` where costs are the same both ways, -1 for it.
-
-    Prim's algorithm, which is much faster there than `cheapest_tree`. O(nodes ^ 2).
-    """
-    best, parent = cost[root].copy(), np.full(len(cost), root, dtype=np.int64)
-    outside = np.ones(len(cost), dtype=np.bool_)
-    outside[root], parent[root] = False, -1
-    for _ in range(len(cost) - 1):
-        others = np.flatnonzero(outside)
-        child = int(others[np.argmin(best[others])])
-        outside[child] = False
-        closer = outside & (cost[child] < best)
-        best[closer], parent[closer] = cost[child][closer], child
-    return parent
+    def _trees_of_all(
+        self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
+    ) -> Iterator[_CostedTree]:
+        """Yield the cheapest tree over each set of switches: the cheapest of all trees is among them."""
+        for size in range(len(switches) + 1):
+            for chosen in combinations(switches, size):
+                yield self._tree(root, chosen, inward, per_sum)
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the packing with whole units; about `units` units if given."""
+    """Return the packing in whole units: about `units`, or for None the fewest that lose nothing, if not too many."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]
     if not any(weights):
         weights[packing.rates.index(max(packing.rates))] = 1
     used = [(pair, weight) for pair, weight in zip(packing.pairs, weights, strict=True) if weight]
-    roots, kept = [pair.root for pair, _ in used], [weight for _, weight in used]
-    return PairedTrees(
-        _trees(roots, kept, [pair.inward for pair, _ in used]), _trees(roots, kept, [pair.outward for pair, _ in used])
-    )
+    inward = _trees([(pair.root, weight, pair.inward) for pair, weight in used])
+    return PairedTrees(inward, _trees([(pair.root, weight, pair.outward) for pair, weight in used]))
 
 
-def _trees(roots: Sequence[int], weights: Sequence[int], trees: Sequence[Edges]) -> ReversibleTrees:
+def _trees(parts: Sequence[tuple[int, int, Edges]]) -> ReversibleTrees:
     columns: list[tuple[int, int, int, int, int, int]] = []
-    paths: list[Links] = []
+    paths: list[tuple[int, ...]] = []
     before = 0
-    for number, (weight, edges) in enumerate(zip(weights, trees, strict=True)):
+    for number, (_, weight, edges) in enumerate(parts):
         for edge in edges:
             columns.append((number, edge.near, edge.far, len(paths), before, before + weight))
             paths.append(edge.path)
         before += weight
     tree, near, far, route, lo, hi = np.array(columns, dtype=np.int64).T
-    return ReversibleTrees(np.array(roots), np.array(weights), tree, near, far, route, lo, hi, Routes.of_paths(paths))
+    roots, weights = np.array([part[0] for part in parts]), np.array([part[1] for part in parts])
+    return ReversibleTrees(roots, weights, tree, near, far, route, lo, hi, Routes.of_paths(paths))

@@ -1,9 +1,4 @@
-"""Trees that collect sums and trees that spread results, over ranks and switches that act: rates and schedules.
-
-Trees that carry sums up and results down over the same links, with switches as inner nodes.
-
-On links that are as wide one way as the other, some best pairs of trees are of this kind, whatever rank is the root.
-"""
+"""Pairs of trees over ranks and switches that act: one collects sums, one spreads results. Rates and schedules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,19 +12,21 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.methods.forest.tree_transfers import split_over_shards
-from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.transforms import joined_routes
 from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReversibleTrees:
-    """Trees over ranks and switches that act. The vector is cut into units, which trees take in order.
+    """Trees over ranks and switches that act. The vector is cut into units, which the trees take in order.
 
-    root, weight: int64 per tree: its root, a rank, and how many units it carries
-    tree, src, dst, lo, hi: int64 per edge: its tree, from the node nearer to the root to the other, and the units of
-            the vector for which it takes the route; the edges of a tree take each unit to each node once
-    route:  int64 per edge, into `routes`, whose links lead from src to dst
+    Attributes:
+        root, weight: int64 per tree: its root (a rank or a switch that adds), and how many units it carries.
+        tree, src, dst, lo, hi: int64 per edge: its tree, the node nearer to the root, the other node, and the units
+            of the vector for which the tree uses this edge. The edges of a tree take each unit to each node once.
+        route: int64 per edge, index into `routes`, whose links lead from src to dst.
     """
 
     root: Integers
@@ -47,8 +44,19 @@ class ReversibleTrees:
         return int(self.weight.sum())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PairedTrees:
+    """Trees that collect sums at their roots, and trees that spread the results from the same roots.
+
+    inward: its routes lead from dst to src; roots and weights are those of `outward`
+    """
+
+    inward: ReversibleTrees
+    outward: ReversibleTrees
+
+
 def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> ReversibleTrees:
-    """Return `trees` without edges to switches from which nothing goes on. O(edges * height)."""
+    """Return `trees` without edges to switches that pass nothing on. O(edges * height)."""
     nodes, ranks = topology.node_count, topology.compute_count
     src, dst = trees.tree * nodes + trees.src, trees.tree * nodes + trees.dst
     alive = np.ones(len(src), dtype=np.bool_)
@@ -66,16 +74,16 @@ def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> Reversi
 
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
-    """Return int32 per link: the link back of equal bandwidth; None where links are not as wide both ways."""
+    """Return int32 per link: the link back of equal bandwidth; None if links are not as wide in both directions."""
     mates = _links_back(topology)
     classes = topology.links.bandwidth_class
     return mates if mates is not None and np.array_equal(classes, classes[mates]) else None
 
 
 def with_equal_widths(topology: Topology) -> Topology | None:
-    """Return `topology` with each link as wide as the narrower of it and the link back; None where some has none.
+    """Return `topology` with each link as wide as the narrower of it and the link back; None if a link has none.
 
-    Links keep their numbers, so that what fits there fits here.
+    Links keep their numbers, so that trees that fit into the result also fit into `topology`.
     """
     mates, links = _links_back(topology), topology.links
     if mates is None:
@@ -94,18 +102,46 @@ def _links_back(topology: Topology) -> NDArray[np.int32] | None:
     parallel = links.parallel_index()
     there = np.lexsort((parallel, links.dst, links.src))
     back = np.lexsort((parallel, links.src, links.dst))
-    same_ends = np.array_equal(links.src[there], links.dst[back]) and np.array_equal(links.dst[there], links.src[back])
-    if not same_ends or not np.array_equal(parallel[there], parallel[back]):
+    ends = ((links.src, links.dst), (links.dst, links.src), (parallel, parallel))
+    if not all(np.array_equal(near[there], far[back]) for near, far in ends):
         return None
     mates = np.empty(len(links), dtype=np.int32)
     mates[there] = back
     return mates
 
 
-def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
-    """Return (per edge, the step in which a result leaves its src, counted from the root; per tree, its steps).
+def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
+    """Return `trees` with their reversal as in-trees.
 
-    A rank sends a step after it has received, a switch in the same step. O(edges * height).
+    mates: int32 per link of the network of `trees`: the link that leads back
+    """
+    routes = trees.routes
+    lengths = np.diff(routes.offsets)
+    position = np.arange(len(routes.link_ids)) - np.repeat(routes.offsets[:-1], lengths)
+    mirrored = np.repeat(routes.offsets[1:] - 1, lengths) - position
+    return PairedTrees(replace(trees, routes=Routes(routes.offsets, mates[routes.link_ids[mirrored]])), trees)
+
+
+def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
+    """Return the exact rate of an allreduce by `pairs`, limited by links and by adders with a limit."""
+    loads = np.zeros(len(topology.links), dtype=np.int64)
+    for trees in (pairs.inward, pairs.outward):
+        offsets, links = trees.routes.offsets, trees.routes.link_ids
+        count = np.diff(offsets)[trees.route]
+        position = np.arange(count.sum()) + np.repeat(offsets[trees.route] - (np.cumsum(count) - count), count)
+        np.add.at(loads, links[position], np.repeat(trees.hi - trees.lo, count))
+    time, inward = topology.links.longest_time(loads), pairs.inward
+    for switch, ability in topology.abilities.items():
+        if ability.reduce_bandwidth is not None:
+            children = np.bincount(inward.tree[inward.src == switch], minlength=len(inward.root))
+            time = max(time, Fraction(int(inward.weight[children > 1].sum())) / ability.reduce_bandwidth)
+    return pairs.outward.units / time
+
+
+def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
+    """Return the step in which a result leaves the src of each edge, counted from the root, and the steps per tree.
+
+    A rank sends one step after it has received, a switch in the same step. O(edges * height).
     """
     ranks, nodes = topology.compute_count, topology.node_count
     step = np.full(len(trees.root) * nodes, -1, dtype=np.int64)
@@ -125,89 +161,41 @@ def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers
     return step[src], height
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PairedTrees:
-    """Trees that collect sums at their roots, and as many that spread the results from the same roots.
-
-    inward: as the others, with routes that lead from dst to src;  roots and weights are those of `outward`
-    """
-
-    inward: ReversibleTrees
-    outward: ReversibleTrees
-
-
 def schedule_of_pairs(
     topology: Topology,
     collective: Collective,
     pairs: PairedTrees,
-    *,
-    method: str,
-    parameters: Mapping[str, Parameter],
+    options: Options,
+    construction: str,
     certificate: Mapping[str, Any],
 ) -> Schedule:
-    """Return the schedule that adds up inward, spreads results outward, or does both (allreduce). Not verified."""
+    """Return the schedule that sums inward, spreads results outward, or does both (allreduce). Not verified."""
     inward, outward = pairs.inward, pairs.outward
     in_step, height = endpoint_steps(topology, inward)
     out_step, _ = endpoint_steps(topology, outward)
-    name = collective.name
+    is_sum = collective.name in (CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER)
     parts, tables, first = [], [], 0
-    if name in (CollectiveName.ALLREDUCE, CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER):
+    if collective == ALLREDUCE or is_sum:
         parts.append((height[inward.tree] - 1 - in_step, inward.route, inward.lo, inward.hi, 1))
         tables.append(inward.routes)
         first = len(inward.routes)
-    if name not in (CollectiveName.REDUCE, CollectiveName.REDUCE_SCATTER):
+    if not is_sum:
         sums_end = height - (inward.root >= topology.compute_count)  # a switch sends on in the step of the last sums
         start = sums_end[outward.tree] if collective == ALLREDUCE else 0
         parts.append((start + out_step, outward.route + first, outward.lo, outward.hi, 0))
         tables.append(outward.routes)
     routes = reduce(joined_routes, tables)
-    steps, route, lo, hi = (np.concatenate([part[place] for part in parts]) for place in range(4))
+    steps, route, lo, hi = (np.concatenate([part[column] for part in parts]) for column in range(4))
     adds = np.concatenate([np.full(len(part[0]), part[4]) for part in parts])
     ranks, count = topology.compute_count, int(steps.max(initial=-1)) + 1
     order = np.argsort(steps, kind="stable")
-    chunks, (row, *intervals) = split_over_shards(lo[order], hi[order], ranks, outward.units)
+    unit = int(np.gcd.reduce(np.concatenate([lo, hi, [outward.units]])))  # the fewest chunks that suit all intervals
+    chunks, (row, *intervals) = split_over_shards(lo[order] // unit, hi[order] // unit, ranks, outward.units // unit)
     row = order[row]
     transfers = ColumnBounds(count, len(routes), ranks, chunks).pack((steps[row], route[row], *intervals, adds[row]))
+    parameters = {
+        "construction": construction, "k": options.k, "objective": options.objective, "seed": options.seed,
+    }  # fmt: skip
     return Schedule(
-        topology, collective, "pipelined", count, chunks, transfers, routes, method, parameters, certificate
+        topology, collective, "pipelined", count, chunks, transfers, routes, "in-network", parameters, certificate
     )  # fmt: skip
-
-
-def there_and_back(trees: ReversibleTrees, mates: NDArray[np.int32]) -> PairedTrees:
-    """Return `trees`, and the same over the links back, `mates`, inward."""
-    return PairedTrees(replace(trees, routes=_reversed(trees.routes, mates)), trees)
-
-
-def turned_around(trees: ReversibleTrees, origin: NDArray[np.int32]) -> PairedTrees:
-    """Return `trees` of the transposed network, whose links came from `origin`, inward; they do not spread."""
-    return PairedTrees(replace(trees, routes=_reversed(trees.routes, origin)), trees)
-
-
-def _reversed(routes: Routes, mates: NDArray[np.int32]) -> Routes:
-    """Return each route from its end to its start over the links back."""
-    lengths = np.diff(routes.offsets)
-    position = np.arange(len(routes.link_ids)) - np.repeat(routes.offsets[:-1], lengths)
-    mirrored = np.repeat(routes.offsets[1:] - 1, lengths) - position
-    return Routes(routes.offsets, mates[routes.link_ids[mirrored]])
-
-
-def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
-    """Return the rate of an allreduce by `pairs` as links and limited adders allow it, exactly."""
-    inward = pairs.inward
-    time = topology.links.longest_time(_loads(topology, inward) + _loads(topology, pairs.outward))
-    for switch, ability in topology.abilities.items():
-        if ability.reduce_bandwidth is not None:
-            children = np.bincount(inward.tree[inward.src == switch], minlength=len(inward.root))
-            time = max(time, Fraction(int(inward.weight[children > 1].sum())) / ability.reduce_bandwidth)
-    return pairs.outward.units / time
-
-
-def _loads(topology: Topology, trees: ReversibleTrees) -> Integers:
-    """Return int64 per link: units that it carries."""
-    routes = trees.routes
-    count = np.diff(routes.offsets)[trees.route]
-    first = np.cumsum(count) - count
-    position = np.arange(count.sum()) + np.repeat(routes.offsets[trees.route] - first, count)
-    loads = np.zeros(len(topology.links), dtype=np.int64)
-    np.add.at(loads, routes.link_ids[position], np.repeat(trees.hi - trees.lo, count))
-    return loads

@@ -1,7 +1,4 @@
-"""Splitting off: a path through switches gives way to one arc between its ends, which remembers the path.
-
-Cuts learned from the oracle: node sets that may lose no more of the capacity into them than their slack.
-"""
+"""Splitting off: a path through switches is replaced by one arc between its ends, which remembers the path."""
 
 from __future__ import annotations
 
@@ -11,45 +8,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bounds.residual_graph import Integers, Ranks, amounts_on, residual_graph
+from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels import native
 from chorale.synth.kernels.types import Matrix
-from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.network import ForestNetwork, members_of
 
-MAX_CUTS_PER_CALL = 512
 Sets = NDArray[np.bool_]
 """bool[sets, nodes]: sink sides of cuts."""
-Bits = NDArray[np.uint64]
-
-
-def members_of(sides: Sets) -> Bits:
-    """Return uint64[nodes, words] for bool[cuts, nodes]: bit i of row v says whether v is in `sides[i]`."""
-    cuts, nodes = sides.shape
-    words = -(-cuts // 64)
-    padded = np.zeros((nodes, words * 64), dtype=np.bool_)
-    padded[:, :cuts] = sides.T
-    return np.packbits(padded, axis=1, bitorder="little").view("<u8").reshape(nodes, words).astype(np.uint64)
 
 
 class CutTable(NamedTuple):
-    """Cuts as kernels want them.
+    """Cuts for the kernels: node sets that may lose no more of the capacity into them than their slack.
 
     sides: uint64[nodes, words]: bit i of a node says whether it is on the sink side of cut i
-    slack: int64 per cut: capacity into the sink side beyond the supply outside
+    slack: int64 per cut: capacity into the sink side minus the supply outside
     """
 
     sides: Matrix[np.uint64]
     slack: Integers
-
-
-def find_violated_cuts(network: ForestNetwork, max_cuts: int = MAX_CUTS_PER_CALL) -> Sets:
-    """Return up to `max_cuts` cuts that cannot carry the trees that must cross them; none if and only if all can."""
-    graph, half_arcs = residual_graph(network.nodes, network.src, network.dst)
-    capacity = amounts_on(graph, half_arcs, network.capacity)
-    sinks = np.arange(network.nodes) < network.compute_count
-    cuts = np.zeros((max_cuts, network.nodes), dtype=np.bool_)
-    found = native.violated_cuts(graph, capacity, network.supply, sinks, np.zeros(network.nodes, dtype=np.bool_), cuts)
-    return cuts[:found]
 
 
 def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
@@ -61,7 +37,7 @@ def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
 
 
 class PathPieces(NamedTuple):
-    """What the capacity of each arc is made of: units that all take the same path of original arcs.
+    """What the capacity of each arc consists of: pieces whose units all take the same path of original arcs.
 
     offsets: int64[arcs + 1]: arc a has the pieces `offsets[a]` to `offsets[a + 1] - 1`
     amount:  int64 per piece: units; they add up to the capacity of the arc
@@ -80,7 +56,7 @@ class PathPieces(NamedTuple):
 class SplitNetwork:
     """`network` after some pairs of arcs were split off at switches; `pieces` says what its arcs stand for.
 
-    No path visits a node twice. All pieces together put at most its capacity on every arc of `original`.
+    No path visits a node twice. All pieces together use at most the capacity of every arc of `original`.
     """
 
     original: ForestNetwork
@@ -89,7 +65,7 @@ class SplitNetwork:
 
     @staticmethod
     def of(network: ForestNetwork) -> SplitNetwork:
-        """Return `network` before anything is split off: every arc is its own single piece."""
+        """Return `network` before anything is split off: every arc is a single piece."""
         arcs = len(network.src)
         ones = np.ones(arcs, dtype=np.int64)
         each = np.arange(arcs + 1, dtype=np.int64)
@@ -105,8 +81,8 @@ class SplitNetwork:
 
 
 class Splits(NamedTuple):
-    """Split i takes `amount[i]` units of every arc in `arcs[offsets[i]:offsets[i + 1]]`, a path, and gives them to
-    the arc between its ends. Where the ends are one node, the units are dropped.
+    """Split i moves `amount[i]` units from every arc of the path `arcs[offsets[i]:offsets[i + 1]]` to the arc between
+    its ends. If both ends are the same node, the units are dropped.
     """
 
     amount: Integers
@@ -119,33 +95,25 @@ class Splits(NamedTuple):
 
 
 def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
-    """Return the capacities that `splits` leave, without looking at paths. O(arcs log arcs)."""
+    """Return the network with the capacities after `splits`, ignoring paths. O(arcs log arcs)."""
     left = network.capacity.copy()
     np.subtract.at(left, splits.arcs, np.repeat(splits.amount, np.diff(splits.offsets)))
     src, dst = _ends(network, splits)
     stays, real = left > 0, src != dst
-    return merged_network(
-        network,
-        np.concatenate([network.src[stays], src[real]]),
-        np.concatenate([network.dst[stays], dst[real]]),
-        np.concatenate([left[stays], splits.amount[real]]),
-    )
-
-
-def merged_network(like: ForestNetwork, src: Ranks, dst: Ranks, amount: Integers) -> ForestNetwork:
-    """Return the network with the nodes of `like` and these arcs, parallel ones added up. O(arcs log arcs)."""
-    keys = dst.astype(np.int64) * like.nodes + src
+    keys = np.concatenate([network.dst[stays], dst[real]]).astype(np.int64) * network.nodes
+    keys += np.concatenate([network.src[stays], src[real]])
     order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    first = np.flatnonzero(np.diff(ordered, prepend=-1))
-    capacity = np.add.reduceat(amount[order], first) if len(first) else np.zeros(0, dtype=np.int64)
-    pairs = ordered[first]
-    new_src, new_dst = (pairs % like.nodes).astype(np.int32), (pairs // like.nodes).astype(np.int32)
-    return ForestNetwork(like.compute_count, like.nodes, new_src, new_dst, capacity, like.supply)
+    keys = keys[order]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    amount = np.concatenate([left[stays], splits.amount[real]])[order]
+    capacity = np.add.reduceat(amount, first) if len(first) else np.zeros(0, dtype=np.int64)
+    new_dst, new_src = np.divmod(keys[first], network.nodes)
+    ends = new_src.astype(np.int32), new_dst.astype(np.int32)
+    return ForestNetwork(network.compute_count, network.nodes, *ends, capacity, network.supply)
 
 
 def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
-    """Return `split` after `splits`; units leave an arc in the order in which they came. O(pieces log pieces)."""
+    """Return `split` after `splits`; units leave an arc in the order in which they were added. O(pieces log pieces)."""
     network, pieces = split.network, split.pieces
     after = network_after(network, splits)
     left = pieces.amount.copy()
@@ -156,7 +124,8 @@ def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
     owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))[stays]
     from_node = np.concatenate([network.src[owner], src[of_split]])
     to_node = np.concatenate([network.dst[owner], dst[of_split]])
-    arc = arc_between(after, from_node, to_node)
+    keys = after.dst.astype(np.int64) * after.nodes + after.src
+    arc = np.searchsorted(keys, to_node.astype(np.int64) * after.nodes + from_node)
     order = np.argsort(arc, kind="stable")
     amount, start, length = (
         np.concatenate([old[stays], fresh])[order]
@@ -167,7 +136,7 @@ def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
 
 
 def without_switches(split: SplitNetwork, dropped: NDArray[np.bool_]) -> SplitNetwork:
-    """Return `split` without the arcs that touch the `dropped` nodes (flags per node). O(arcs + pieces)."""
+    """Return `split` without the arcs at the `dropped` nodes (flags per node). O(arcs + pieces)."""
     network, pieces = split.network, split.pieces
     stays = ~(dropped[network.src] | dropped[network.dst])
     rest = ForestNetwork(
@@ -182,12 +151,6 @@ def without_switches(split: SplitNetwork, dropped: NDArray[np.bool_]) -> SplitNe
         rest,
         PathPieces(offsets, pieces.amount[kept], pieces.start[kept], pieces.length[kept], pieces.hops),
     )
-
-
-def arc_between(network: ForestNetwork, src: Ranks, dst: Ranks) -> Integers:
-    """Return the arc of `network` between each pair of nodes; it must exist."""
-    keys = network.dst.astype(np.int64) * network.nodes + network.src
-    return np.searchsorted(keys, dst.astype(np.int64) * network.nodes + src)
 
 
 def _ends(network: ForestNetwork, splits: Splits) -> tuple[Ranks, Ranks]:

@@ -1,9 +1,10 @@
-"""Removing switches without loss: whole fabrics at a time, certified once, switch by switch where that fails.
+"""Removing switches without loss: connected fabrics as a whole, with one certification; switch by switch if that fails.
 
 Theorems 7 and 8 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum flows.
-Here all pairs of a fabric are proposed at once and one run of the oracle tests every cut; violated ones bind the next
-proposal, and after a few failures the longest feasible prefix is kept. By theorem 7 some pair is always possible while
-all switches have as much in as out, so this ends with a network that packs as many trees. Degree-two switches go first.
+Here all pairs of a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
+next proposal, and after a few failures the longest feasible prefix is kept. By theorem 7 some pair is always possible
+while all switches have as much capacity in as out, so this ends with a network that packs as many trees. Switches with
+two neighbours are removed first.
 """
 
 from collections.abc import Sequence
@@ -15,14 +16,13 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.residual_graph import Integers
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.network import ForestNetwork, carries_all_trees, narrow_cuts
 from chorale.synth.methods.forest.split.splitting_off import (
     PathPieces,
     Sets,
     SplitNetwork,
     Splits,
     cut_table,
-    find_violated_cuts,
     network_after,
     split_off,
     without_switches,
@@ -39,13 +39,13 @@ Flags = NDArray[np.bool_]
 
 
 def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
-    """Return switches with at most two neighbours, and the splits after which nothing is lost by dropping them.
+    """Return flags of switches with at most two neighbours, and the splits after which they can be dropped.
 
-    No cut of the others gets smaller, since at most the smaller of both capacities could ever pass. A switch next
-    to another one of that kind waits for the next call, unless its number is the smaller one. O(arcs log arcs).
+    No cut of the other nodes gets smaller, because at most the smaller of both capacities could ever pass. If two such
+    switches are neighbours, the one with the larger number waits for the next call. O(arcs log arcs).
     """
     first, last = _outer_neighbours(network)
-    # Whether each node is a switch with arcs, and with no neighbour besides `first` and `last`.
+    # Narrow: a switch with arcs, but without neighbours other than `first` and `last`.
     wide = np.zeros(network.nodes, dtype=bool)
     for node, other in ((network.src, network.dst), (network.dst, network.src)):
         wide[node[(other != first[node]) & (other != last[node])]] = True
@@ -62,7 +62,7 @@ def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
 
 
 def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
-    """Return the smallest and the largest neighbour of each node, arcs taken both ways; itself if it has none."""
+    """Return the smallest and the largest neighbour of each node, in either direction; itself if it has none."""
     first = np.arange(network.nodes, dtype=np.int64)
     last = first.copy()
     nodes, others = np.concatenate([network.src, network.dst]), np.concatenate([network.dst, network.src])
@@ -75,7 +75,7 @@ def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
 
 
 def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
-    """Return the splits from either neighbour of each chosen switch to the other; `ends` is the sum of both."""
+    """Return the splits from each neighbour of a chosen switch to its other one; ends: sum of both, per node."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     entry = np.flatnonzero(chosen[network.dst])
     switch = network.dst[entry]
@@ -88,18 +88,25 @@ def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
 
 
 PATIENCE = 8
-"""Refused proposals before the longest sound prefix is taken instead."""
+"""After this number of refused proposals, the longest feasible prefix is used instead."""
 
 FABRIC_ROUNDS = 32
+_CUTS_PER_CALL = 512
 
 
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
-    """Return `network` with its switches replaced by arcs between ranks, such that all trees still fit.
+    """Return `network` with its switches replaced by arcs between ranks, so that all trees still fit.
 
-    All cuts of `network` must carry its trees (`native.violated_cuts`). Always possible where no switch has
-    more capacity out than in; raises InvalidInput, with the name from `names` of a switch that cannot be removed, where
-    that fails otherwise. Mostly one or two runs of the oracle.
-    Source: bandwidth-optimal pipeline, section 2.2.
+    Always possible if no switch has more capacity out than in. Mostly one or two runs of the oracle. Source:
+    bandwidth-optimal pipeline, section 2.2.
+
+    Args:
+        network: all its cuts must carry its trees (`carries_all_trees`).
+        patience: as `PATIENCE`.
+        names: node names for error messages.
+
+    Raises:
+        InvalidInput: names a switch that cannot be removed.
     """
     removal = _Removal(SplitNetwork.of(network), levels(network), patience)
     removal.remove_series()
@@ -111,7 +118,7 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
 
 @dataclass(slots=True)
 class _Removal:
-    """A removal under way. `level`: hops from the ranks, as they were; `sets`: sink sides of cuts learned so far."""
+    """State of a removal. level: hops from the ranks at the start;  sets: sink sides of the cuts learned so far"""
 
     split: SplitNetwork
     level: Integers
@@ -122,7 +129,7 @@ class _Removal:
         self.sets = np.zeros((0, self.split.network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
-        """Drop what is of no more use; return whether switches still have arcs."""
+        """Drop switches without further use; return whether others still have arcs."""
         network = self.split.network
         while (useless := _blind_switches(network)).any():
             self.split = without_switches(self.split, useless)
@@ -130,7 +137,7 @@ class _Removal:
         if not _used_switches(network).any():
             return False
         bare = without_switches(self.split, np.arange(network.nodes) >= network.compute_count)
-        if len(find_violated_cuts(bare.network, 1)) == 0:
+        if carries_all_trees(bare.network):
             self.split = bare
             return False
         return True
@@ -152,11 +159,11 @@ class _Removal:
                 return
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Take on the lowest switches, as many as are not joined by arcs."""
+        """Remove the lowest switches, as many as have no arcs between them; raise InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()
-        # Flag a largest possible set of candidates no two of which share an arc, small numbers first.
+        # Choose a maximal set of candidates without common arcs, small numbers first.
         candidates = used & (self.level == lowest)
         chosen = candidates.copy()
         both = candidates[network.src] & candidates[network.dst]
@@ -173,11 +180,11 @@ class _Removal:
             leaving = int(network.capacity[network.src == switch].sum())
             name = names[switch] if names else f"number {switch}"
             rule = "a switch that cannot copy data must have at least as much capacity in as out, in whole trees"
-            value = f"switch {name}, of which {entering} in and {leaving} out could not be joined"
+            value = f"switch {name}, with {entering} trees in and {leaving} trees out left to join"
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Split off at `groups`; return False if known cuts forbid everything, or nothing new is learned."""
+        """Split off at `groups`; return False if known cuts forbid everything, or if nothing new is learned."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)
@@ -196,8 +203,8 @@ class _Removal:
         return low > 0 or len(self.sets) > known
 
     def _is_feasible(self, splits: Splits) -> bool:
-        """Whether all cuts hold after `splits`; those that do not are learned."""
-        broken = find_violated_cuts(network_after(self.split.network, splits))
+        """Return whether all cuts hold after `splits`; learn those that do not."""
+        broken = narrow_cuts(network_after(self.split.network, splits), _CUTS_PER_CALL)
         both = np.concatenate([self.sets, broken])
         self.sets, _ = np.unique(both, return_index=True, axis=0)  # without the index NumPy would import numpy.ma
         return len(broken) == 0
@@ -211,7 +218,7 @@ def _used_switches(network: ForestNetwork) -> NDArray[np.bool_]:
 
 
 def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
-    """Flag switches that arcs only enter, or only leave: no tree has a use for those."""
+    """Flag switches that arcs only enter, or only leave: no tree can use them."""
     entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
     entered[network.dst], left[network.src] = True, True
     blind = entered ^ left
@@ -220,7 +227,7 @@ def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
 
 
 def _between_ranks(split: SplitNetwork) -> SplitNetwork:
-    """Return `split` without the numbers of switches, the shortest paths of each arc first."""
+    """Return `split` with ranks as its only nodes, and the shortest paths of each arc first."""
     network, pieces = split.network, split.pieces
     owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
     order = np.lexsort((pieces.length, owner))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chorale.synth.bounds import tree_pairs as pair_program
+from chorale.synth.bounds import tree_program
 from chorale.synth.bounds.certificate import check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
 from chorale.synth.bounds.tree_pairs import PairSplit, tree_pairs
@@ -112,7 +112,7 @@ def test_the_solver_goes_on_from_one_vertex_to_the_next(spec: str, monkeypatch: 
         begun.append(1)
         return GrowingProgram(*arguments)
 
-    monkeypatch.setattr(pair_program, "GrowingProgram", beginning)
+    monkeypatch.setattr(tree_program, "GrowingProgram", beginning)
     pairs = tree_pairs(parse_topology(spec))
     assert len(begun) <= 9
     assert pairs.gap == 0

@@ -8,8 +8,8 @@ import pytest
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.forest.hypercube_trees import hypercube_trees
 from chorale.synth.methods.forest.network import ForestNetwork, tree_heights
-from chorale.synth.methods.forest.rooted_trees import hypercube_trees
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 from tests.forest_networks import network_of

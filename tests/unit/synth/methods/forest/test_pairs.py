@@ -8,7 +8,8 @@ import pytest
 
 from chorale.synth.bounds.certificate import check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
-from chorale.synth.bounds.tree_pairs import PairSplit, TreePairs, merged_arcs, tree_pairs
+from chorale.synth.bounds.tree_pairs import PairSplit, TreePairs, tree_pairs
+from chorale.synth.bounds.tree_program import merged_arcs
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor

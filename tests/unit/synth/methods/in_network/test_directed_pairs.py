@@ -18,6 +18,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.in_network.pair_packing import pair_packing, pairs_of_packing
 from chorale.synth.methods.in_network.paired_trees import rate_of_pairs, schedule_of_pairs
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
@@ -107,9 +108,7 @@ def test_random_networks_reach_what_prices_prove(seed):
     packing = pair_packing(topology, Fraction(10**6))
     least = check_price_certificate(topology, packing.certificate)
     pairs = pairs_of_packing(packing, None)
-    schedule = schedule_of_pairs(
-        topology, ALLREDUCE, pairs, method="in-network", parameters={}, certificate=packing.certificate
-    )
+    schedule = schedule_of_pairs(topology, ALLREDUCE, pairs, Options(), "pairs", packing.certificate)
     verified = verify(schedule)
     assert verified.cost.time_per_byte == 1 / rate_of_pairs(topology, pairs)
     assert least <= verified.cost.time_per_byte <= least * (1 + Fraction(1, 10**5))

@@ -1,0 +1,246 @@
+"""The linear program of trees: the rates of all roots, and how out-trees and in-trees share the bandwidth of each arc.
+
+ForestColl, appendix E, states "every rank receives c units" as flows, with 2 N variables per link. Here each cut that
+is known to be too narrow is one row, so the program stays small and its dual solution is a short certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.residual_graph import Flags, Integers, violated_cuts
+from chorale.synth.lazy_modules import sparse
+from chorale.synth.linear_program import Floats, GrowingProgram, SparseMatrix, of_entries
+from chorale.synth.topology.topology import Topology
+
+MAX_VARIABLES = 160
+"""Above this number of variables, elimination in rationals takes too long."""
+_ZERO = 1e-13
+_TIGHT = 1e-10
+_FREE_DENOMINATOR = 10**6
+_UNITS = 2**40
+_SLACK = 1e-7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedArcs:
+    """Links without self-loops, with parallel links merged. src, dst: int64 per arc;  width: bandwidth per arc."""
+
+    src: Integers
+    dst: Integers
+    width: tuple[Fraction, ...]
+
+    @property
+    def transposed(self) -> MergedArcs:
+        return MergedArcs(self.dst, self.src, self.width)
+
+
+def merged_arcs(topology: Topology) -> MergedArcs:
+    """Return the arcs of `topology`, sorted by (src, dst). O(links log links)."""
+    links = topology.links
+    useful = np.flatnonzero(links.src != links.dst)
+    keys = links.src[useful].astype(np.int64) * topology.node_count + links.dst[useful]
+    pairs, arc_of_link = np.unique(keys, return_inverse=True)
+    width = [Fraction(0)] * len(pairs)
+    for arc, bandwidth_class in zip(arc_of_link.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
+        width[arc] += links.bandwidths[bandwidth_class]
+    return MergedArcs(pairs // topology.node_count, pairs % topology.node_count, tuple(width))
+
+
+def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
+    """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
+
+    Lowering one switch may leave the next with too little, also around cycles. Later rounds take twice as much as the
+    round before, so that cycles empty quickly.
+    """
+    switches = range(topology.compute_count, topology.node_count)
+    rounds = 0
+    is_short = True
+    while is_short:
+        is_short = False
+        for switch in switches:
+            outgoing = np.flatnonzero((src == switch) & (amounts > 0))
+            excess = int(amounts[outgoing].sum() - amounts[dst == switch].sum())
+            is_short |= excess > 0
+            surplus = max(excess, 0) << max(0, rounds - len(switches))
+            for arc in outgoing:
+                taken = min(surplus, int(amounts[arc]))
+                amounts[arc] -= taken
+                surplus -= taken
+        rounds += 1
+
+
+class Multipliers(NamedTuple):
+    """Dual values, float64: of the gather cuts, the reduce cuts, and of each switch's balance for out- and in-trees."""
+
+    gather_cuts: Floats
+    reduce_cuts: Floats
+    gather_switches: Floats
+    reduce_switches: Floats
+
+
+class TreeProgram:
+    """Maximises the total rate of all roots, in units of the widest arc.
+
+    A switch receives at least what it sends to out-trees, and sends at least what it receives of in-trees. For
+    out-trees, the arcs into a set of nodes with a rank carry the rates of all roots outside (`gather_cuts`); for
+    in-trees, the arcs out of the set do (`reduce_cuts`). Cuts are bool[nodes]; they are added as they are found.
+
+    Args:
+        arcs: the network.
+        ranks, nodes: numbers of compute nodes, which are the first nodes, and of all nodes.
+        root_column, out_column, in_column: variable per root, and per arc for out-trees and in-trees. Roots or arcs
+            that symmetries map to one another may share a variable.
+        sinks: compute nodes around which cuts are looked for, as flags per node.
+        is_mirrored: in-trees are out-trees turned around, so that their own rows would say nothing new.
+        advice: what to do if the solver fails.
+    """
+
+    def __init__(
+        self, arcs: MergedArcs, ranks: int, nodes: int, root_column: Integers, out_column: Integers,
+        in_column: Integers, sinks: Flags, *, is_mirrored: bool, advice: str,
+    ) -> None:  # fmt: skip
+        self.arcs, self.ranks, self.nodes, self.sinks = arcs, ranks, nodes, sinks
+        self.root_column, self.out_column, self.in_column = root_column, out_column, in_column
+        self.is_mirrored, self._advice = is_mirrored, advice
+        self.widest = max(arcs.width)
+        self.roots = int(root_column.max()) + 1
+        self.variables = int(max(out_column.max(), in_column.max())) + 1
+        low, high = np.minimum(out_column, in_column), np.maximum(out_column, in_column)
+        self._first_of_width = np.unique(low * self.variables + high, return_index=True)[1]
+        alone = list(np.eye(nodes, dtype=np.bool_)[sinks])
+        self.gather_cuts, self.reduce_cuts = list(alone), [] if is_mirrored else list(alone)
+        self._is_gather: list[bool] = []  # for each cut that the solver has seen, in the order of its rows
+        self._program: GrowingProgram | None = None
+
+    def solve(self) -> tuple[Floats, Floats]:
+        """Return (value per variable, dual value per row), correct up to the solver's tolerances."""
+        if self._program is None:
+            bound = np.array([float(value / self.widest) for value in self.exact_bound()])
+            objective = np.zeros(self.variables)
+            np.subtract.at(objective, self.root_column, 1.0)
+            self._program = GrowingProgram(objective, self.matrix(), bound, self._advice)
+            self._is_gather = [True] * len(self.gather_cuts) + [False] * len(self.reduce_cuts)
+        else:
+            gather = self.gather_cuts[self._is_gather.count(True) :]
+            reduce = self.reduce_cuts[self._is_gather.count(False) :]
+            self._is_gather += [True] * len(gather) + [False] * len(reduce)
+            rows = self._crossing(gather, reduce)
+            self._program.add_rows(rows, np.zeros(rows.shape[0]))
+        point, marginals = self._program.minimum()
+        # Solvers return numbers slightly below zero, which the search for cuts cannot take.
+        return np.maximum(0.0, point), np.maximum(0.0, -marginals)
+
+    def start_over(self) -> None:
+        """Let the solver start from scratch: slower, but its interior point method finds a more even vertex."""
+        self._program = None
+
+    def multipliers(self, marginals: Floats) -> Multipliers:
+        """Return the dual values of `solve` by kind of row."""
+        switches = self.nodes - self.ranks
+        _, out_trees, in_trees, cuts = np.split(marginals, np.cumsum([len(self._first_of_width), switches, switches]))
+        of_gather = np.array(self._is_gather)
+        return Multipliers(cuts[of_gather], cuts[~of_gather], out_trees, in_trees)
+
+    def exact_bound(self) -> list[Fraction]:
+        """Return the right-hand sides of all rows, in the units of `arcs.width`."""
+        widths = [self.arcs.width[arc] for arc in self._first_of_width.tolist()]
+        zeros = (self.nodes - self.ranks) * (1 if self.is_mirrored else 2) + len(self.gather_cuts + self.reduce_cuts)
+        return [*widths, *[Fraction(0)] * zeros]
+
+    def matrix(self) -> SparseMatrix:
+        """Return all rows so far: widths of arcs, balance of switches, cuts."""
+        arcs, ranks = self.arcs, self.ranks
+        first = self._first_of_width
+        row, one = np.arange(len(first)), np.ones(len(first))
+        widths = self._rows([(row, self.out_column[first], one), (row, self.in_column[first], one)], len(first))
+        parts, switches = [], self.nodes - ranks
+        for ends, sign in ((arcs.src, 1.0), (arcs.dst, -1.0)):
+            used = np.flatnonzero(ends >= ranks)
+            switch, signs = ends[used] - ranks, np.full(len(used), sign)
+            parts.append((switch, self.out_column[used], signs))
+            if not self.is_mirrored:
+                parts.append((switches + switch, self.in_column[used], -signs))
+        balance = self._rows(parts, switches * (1 if self.is_mirrored else 2))
+        cuts = self._crossing(self.gather_cuts, self.reduce_cuts)
+        return sparse.vstack([widths, balance, cuts], format="csr")
+
+    def _crossing(self, gather_cuts: Sequence[Flags], reduce_cuts: Sequence[Flags]) -> SparseMatrix:
+        parts, first = [], 0
+        arcs, roots = self.arcs, len(self.root_column)
+        for cuts, tails, heads, columns in (
+            (gather_cuts, arcs.src, arcs.dst, self.out_column),
+            (reduce_cuts, arcs.dst, arcs.src, self.in_column),
+        ):
+            inside = np.array(cuts, dtype=np.bool_).reshape(-1, self.nodes)
+            row, root = np.nonzero(~inside[:, :roots])
+            parts.append((first + row, self.root_column[root], np.ones(len(row))))
+            row, arc = np.nonzero(inside[:, heads] & ~inside[:, tails])
+            parts.append((first + row, columns[arc], np.full(len(row), -1.0)))
+            first += len(cuts)
+        return self._rows(parts, first)
+
+    def _rows(self, parts: Sequence[tuple[Integers, Integers, Floats]], count: int) -> SparseMatrix:
+        row, column, value = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+        return of_entries(row, column, value, count, self.variables)
+
+    def narrow_cuts(self, point: Floats, most: int, *, inward: bool = False) -> list[Flags]:
+        """Return up to `most` cuts that are too narrow for the out-trees of `point` (`inward`: the in-trees)."""
+        arcs = self.arcs.transposed if inward else self.arcs
+        amounts = np.ceil(point[self.in_column if inward else self.out_column] * _UNITS).astype(np.int64)
+        supply = np.zeros(self.nodes, dtype=np.int64)
+        supply[: len(self.root_column)] = np.floor(point[self.root_column] * _UNITS * (1 - _SLACK))
+        return list(violated_cuts(arcs.src, arcs.dst, amounts, supply, self.sinks, most))
+
+
+Row = dict[int, Fraction]
+"""Coefficients by column; the right-hand side has the column -1."""
+
+
+def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:
+    """Return the rational vertex near `point`: it meets with equality the rows that `point` nearly meets.
+
+    Args:
+        matrix, bound: rows `matrix` @ x <= `bound`, whose coefficients are whole numbers.
+        point: a vertex in floating point. Variables that are 0 stay 0; a variable that the rows leave open becomes a
+            fraction close to its value.
+
+    Returns:
+        The variables, or None if more than `MAX_VARIABLES` are above 0. O(variables ^ 2 * rows).
+    """
+    used = np.flatnonzero(point > _ZERO * point.max(initial=0.0)).tolist()
+    if len(used) > MAX_VARIABLES:
+        return None
+    sizes = abs(matrix) @ point
+    slack = np.array([float(value) for value in bound]) - matrix @ point
+    tight, begins, members = list[Row](), matrix.indptr.tolist(), set(used)
+    for index in np.flatnonzero(slack <= _TIGHT * sizes).tolist():
+        span = slice(begins[index], begins[index + 1])
+        pairs = zip(matrix.indices[span].tolist(), matrix.data[span].tolist(), strict=True)
+        row = {column: Fraction(round(value)) for column, value in pairs if column in members}
+        if row:
+            tight.append(row | {-1: bound[index]})
+    # Gaussian elimination: a pivot row has 1 in its column and nothing in earlier pivots; contradictions are dropped.
+    pivots: list[tuple[int, Row]] = []
+    for row in sorted(tight, key=len):
+        for column, pivot in pivots:
+            factor = row.pop(column, Fraction(0))
+            if factor:
+                for other, value in pivot.items():
+                    if other != column:
+                        row[other] = row.get(other, Fraction(0)) - factor * value
+        left = {column: value for column, value in row.items() if value or column == -1}
+        column = max(left)
+        if column != -1:
+            pivots.append((column, {other: value / left[column] for other, value in left.items()}))
+    values = {column: Fraction(float(point[column])).limit_denominator(_FREE_DENOMINATOR) for column in used}
+    for column, row in reversed(pivots):
+        rest = sum((value * values[other] for other, value in row.items() if other not in (-1, column)), Fraction(0))
+        values[column] = row.get(-1, Fraction(0)) - rest
+    return [max(Fraction(0), values.get(column, Fraction(0))) for column in range(len(point))]
