@@ -23,7 +23,7 @@ from chorale.synth.methods.forest.split.splitting_off import CutTable, PathPiece
 from chorale.synth.methods.forest.split.switch_groups import SwitchGroups
 from chorale.synth.methods.forest.warm_start import _ArcIndex, _OldEdges
 from chorale.synth.methods.traffic.fabric import RailLoads
-from chorale.synth.programs.flat_program import Code, ExecutionState, RunConditions
+from chorale.synth.programs.flat_program import Code, RunConditions
 from chorale.synth.topology.symmetry_search import MarkedLinks, OrderedCells
 from chorale.synth.verify.replay import ActorTables
 
@@ -307,11 +307,23 @@ def columns_of_ops(
 
 # programs.cpp
 
-def execute(code: Code, state: ExecutionState, conditions: RunConditions, value: int) -> None:
-    """Go on to the end: all is done, nothing can go on, or there is a fault. `value`: first cell after the memory.
+def execute(
+    code: Code, longest: Ints, identity: Ints, members: Matrix[np.uint64], conditions: RunConditions
+) -> tuple[Ints, Matrix[np.uint64], Matrix[np.int64], Matrix[np.int64], Ints]:
+    """Execute a program until all is done, no block can go on, or there is a fault.
 
-    A block gets a turn at the start and whenever a block went on that it may be waiting for.
-    O(messages * blocks that depend on one another).
+    A block gets a turn at the start, and whenever a block that it may be waiting for has gone on.
+    O(messages * blocks that wait for one another).
+
+    Args:
+        longest: Chunks of the longest send of each connection.
+        identity, members: `ChunkValues` of the memory of all ranks at the start.
+
+    Returns:
+        identity and members of the memory, then of two more cells: after a wrong sum, the sum and what was added to it;
+        int64[blocks, 2]: the next instruction and how many of its chunks are done;
+        int64[connections, 4]: first cell of the queue, cells of a slot, messages sent and received;
+        int64[3]: kind of the fault (0: none), its block, and for a race the other block.
     """
 
 # rails.cpp

@@ -17,7 +17,6 @@ from chorale.synth.programs.program import (
     ProgramViolation,
     RankColumns,
     RankProgram,
-    columns_of,
     ends_of,
 )
 
@@ -35,7 +34,7 @@ def structure_violations(program: Program, limits: TargetLimits | None = None) -
     found = list(_whole_program(program))
     for rank, body in enumerate(program.ranks):
         found += _buffers(program, rank, body)
-        found += _of_rank(program, rank, columns_of(body))
+        found += _of_rank(program, rank, body.columns)
     beyond = [] if limits is None else limit_violations(program, limits)
     return [*found, *unmatched_connections(*message_counts(program)), *beyond]
 
@@ -67,7 +66,7 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 def _whole_program(program: Program) -> Iterator[ProgramViolation]:
     yield from collective_violations(program)
-    used = 1 + max(int(columns_of(rank).channel.max(initial=-1)) for rank in program.ranks)
+    used = 1 + max(int(rank.columns.channel.max(initial=-1)) for rank in program.ranks)
     if program.channels != max(1, used):
         yield ProgramViolation.at("channels", f"declares {program.channels} channels, but uses {used}")
 
@@ -163,7 +162,7 @@ def message_counts(program: Program) -> tuple[Counts, Counts]:
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(program.ranks):
-        columns = columns_of(body)
+        columns = body.columns
         for counts, peers, uses in ((sent, columns.send_peer, _SENDS), (received, columns.recv_peer, _RECEIVES)):
             used = uses[columns.op]
             chunks, bounds = columns.count[used].tolist(), ends_of(used)[columns.first].tolist()

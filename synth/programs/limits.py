@@ -20,7 +20,6 @@ from chorale.synth.programs.program import (
     ProgramViolation,
     Protocol,
     RankColumns,
-    columns_of,
 )
 
 MOST_CHUNKS = 71
@@ -110,7 +109,7 @@ def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:
 
 def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViolation]:
     """Return every limit that `program` exceeds. O(instructions)."""
-    ranks = [columns_of(body) for body in program.ranks]
+    ranks = [body.columns for body in program.ranks]
     elements = [columns.blocks + int(written_steps(columns, limits).sum()) for columns in ranks]
     found = [
         *_above("ranks", len(ranks), limits.ranks),

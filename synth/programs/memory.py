@@ -1,6 +1,9 @@
-"""How the buffers of a rank lie in memory: sizes in chunks, and which cells input and output share."""
+"""The memory of a rank: sizes of its buffers in chunks, and which cells input and output share."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,15 +11,19 @@ from numpy.typing import NDArray
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.program import Buffer, BufferRef, Program
 
+if TYPE_CHECKING:
+    from chorale.synth.programs.postconditions import AnyProgram
+
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
-"""Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""
+"""Collectives whose vector has one shard per rank, so that N must be a multiple of the number of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The memory of one rank as one row of cells, one cell per chunk.
 
-    input_base, output_base, scratch_base: the cell of chunk 0 of each buffer; in place, input and output overlap.
+    input_base, output_base, scratch_base: cell of chunk 0 of each buffer; in place, input and output overlap
+    cells: number of cells
     """
 
     input_base: int
@@ -25,7 +32,7 @@ class Layout:
     cells: int
 
     def cell(self, ref: BufferRef) -> int:
-        """Return the cell of the first chunk of an operand; the others follow."""
+        """Return the cell of the first chunk of an operand; its other chunks follow."""
         return self.base(ref.buffer) + ref.offset
 
     def base(self, buffer: Buffer) -> int:
@@ -36,7 +43,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class BufferShape:
-    """What fixes the buffers of all ranks: the collective, chunks of the vector, ranks, the placement, and the root."""
+    """The buffers of all ranks: `chunks` of the vector, `in_place` if input and output share memory."""
 
     collective: CollectiveName
     chunks: int
@@ -46,11 +53,11 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """How many different chunks of data there are: in an alltoall every rank has a different vector."""
+        """Number of different chunks of data: in an alltoall every rank has a different vector."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> slice:
-        """Return which chunks of all data `rank` has in its input at the start, in the order of that buffer."""
+        """Return the indices of the chunks that `rank` holds initially, in buffer order."""
         share = self.chunks // self.ranks
         if self.collective == CollectiveName.ALLGATHER:
             return slice(rank * share, (rank + 1) * share)
@@ -60,7 +67,7 @@ class BufferShape:
         return slice(0, 0 if has_none else self.chunks)
 
     def result_chunks(self, rank: int) -> NDArray[np.int64]:
-        """Return which chunks of all data `rank` has in its output at the end, in the order of that buffer."""
+        """Return the indices of the chunks that `rank` must hold at the end, in buffer order."""
         share = self.chunks // self.ranks
         if self.collective == CollectiveName.REDUCE_SCATTER:
             return np.arange(rank * share, (rank + 1) * share)
@@ -71,10 +78,10 @@ class BufferShape:
         return np.arange(0 if has_none else self.chunks)
 
     def layout(self, rank: int, scratch_chunks: int) -> Layout:
-        """Return the memory layout of `rank`.
+        """Return the memory of `rank`.
 
         In place: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter `o[k]` is
-        `i[rank * N / ranks + k]`; else `i[k]` is `o[k]`.
+        `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
         """
         inputs, outputs = buffer_chunks(self.collective, self.chunks, self.ranks)
         if not self.in_place:
@@ -86,7 +93,7 @@ class BufferShape:
 
 
 def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return the chunks of the whole input and output buffer of a rank, `chunks` being those of the vector."""
+    """Return the chunks of the complete input and output buffer of a rank, for a vector of `chunks` chunks."""
     if collective == CollectiveName.ALLGATHER:
         return chunks // ranks, chunks
     if collective == CollectiveName.REDUCE_SCATTER:
@@ -95,7 +102,7 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 
 
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return the chunks of input and output that a rank declares; those of a custom collective need not be the whole
+    """Return the chunks of input and output that a rank declares. A custom collective may use less than the complete
     vector, although memory has room for it."""
     if collective.custom is None:
         return buffer_chunks(collective.name, chunks, ranks)
@@ -104,7 +111,7 @@ def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[in
 
 
 def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str:
-    """Return rank, buffer and chunk of a cell of `rank`, `offset` cells from where its memory begins."""
+    """Return the name of a cell of `rank`, such as `o[3] of rank 1`; `offset` counts from the start of its memory."""
     if offset >= layout.scratch_base:
         return f"s[{offset - layout.scratch_base}] of rank {rank}"
     outputs = buffer_chunks(shape.collective, shape.chunks, shape.ranks)[1]
@@ -113,7 +120,12 @@ def cell_name(shape: BufferShape, rank: int, layout: Layout, offset: int) -> str
     return f"i[{offset - layout.input_base}] of rank {rank}"
 
 
+def shape_of(program: AnyProgram) -> BufferShape:
+    """Return the buffers of `program`."""
+    collective = program.collective
+    return BufferShape(collective.name, program.chunks, len(program.ranks), program.in_place, collective.root)
+
+
 def layout_of(program: Program, rank: int) -> Layout:
-    """Return the memory layout of `rank` in `program`."""
-    shape = BufferShape(program.collective.name, program.chunks, len(program.ranks), program.in_place)
-    return shape.layout(rank, program.ranks[rank].scratch_chunks)
+    """Return the memory of `rank` in `program`."""
+    return shape_of(program).layout(rank, program.ranks[rank].scratch_chunks)

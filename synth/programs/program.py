@@ -1,7 +1,7 @@
-"""The Program: what each rank executes, as columns of numbers and, on demand, as blocks of instructions; violations.
+"""Programs: what each rank executes, stored as columns of numbers, with instructions as a view of them; violations.
 
-One in-memory form serves every XML target. Buffers, instructions and the meaning of chunks are those of the
-MSCCL interpreters; targets differ in names, limits and text (see `chorale.synth.targets.base`).
+A `Program` serves all XML targets. Buffers, instructions and chunks have the meaning that the MSCCL interpreters give
+them. Targets differ in names, limits and text, see `chorale.synth.targets.base`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
-"""How many messages a sender can be ahead of its receiver on one connection."""
+"""Number of messages that a sender can be ahead of its receiver on one connection."""
 Buffer = Literal["i", "o", "s"]
 """Input, output, scratch."""
+Position = tuple[int, int, int]
+"""Rank, block of that rank, step of that block."""
 
 
 def as_protocol(text: str) -> Protocol:
-    """Return `text` as the protocol that it names; InvalidInput for any other text."""
+    """Return the protocol that `text` names, in any spelling; InvalidInput if there is none."""
     return cast(Protocol, name_among("protocol", text, get_args(Protocol)))
 
 
 def exact_protocol(text: str) -> Protocol:
-    """Return `text`, which must be a protocol letter by letter, as runtimes read it; InvalidInput for any other."""
+    """Return the protocol `text`; InvalidInput unless it is spelled exactly as runtimes spell it."""
     if as_protocol(text) != text:
         rule = "a protocol of a program must be written as runtimes write it"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
@@ -50,7 +52,7 @@ class Message(NamedTuple):
 
 
 class Op(StrEnum):
-    """Instructions; `net` is the message from the block's receive peer, all on `count` chunks."""
+    """Instructions on `count` chunks; `net` is the message from the rank that the block receives from."""
 
     SEND = "s"  # send src
     RECV = "r"  # dst = net
@@ -102,10 +104,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction on `count` consecutive chunks, started after all `waits` are met.
+    """One instruction on `count` consecutive chunks, which starts when all `waits` are met.
 
-    Waits refer to instruction numbers within a block; a target that allows one wait per step writes the
-    others as `nop` steps and renumbers.
+    Waits refer to instruction numbers within a block. A target that allows one wait per step writes the others as `nop`
+    steps and renumbers.
     """
 
     op: Op
@@ -117,7 +119,8 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """A strictly sequential program with at most one peer to send to and one to receive from, on one channel."""
+    """A strictly sequential list of instructions, on one channel, with at most one rank to send to and one to receive
+    from."""
 
     send_peer: int | None
     recv_peer: int | None
@@ -127,15 +130,25 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused.
+    """What one rank executes; the index of a block is its id. Chunk counts are those of whole buffers, or 0 if unused.
 
-    Of programs that were lowered or read, `blocks` are columns that make their objects on demand, else a tuple.
+    `blocks` may be given as a tuple; it is stored as columns.
     """
 
     input_chunks: int
     output_chunks: int
     scratch_chunks: int
     blocks: Sequence[ThreadBlock]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.blocks, ColumnBlocks):
+            object.__setattr__(self, "blocks", ColumnBlocks(_columns_of(self.blocks)))
+
+    @property
+    def columns(self) -> RankColumns:
+        """The blocks as columns of numbers. O(1)."""
+        assert isinstance(self.blocks, ColumnBlocks)
+        return self.blocks.columns
 
     def __repr__(self) -> str:
         return f"<{len(self.blocks)} blocks>"
@@ -145,16 +158,17 @@ class RankProgram:
 class Program:
     """A collective as instructions for every rank.
 
-    chunks:     N, the number of equal chunks of the whole vector (`nchunksperloop`). Chunk k of a buffer is its
-                elements [k * S, (k + 1) * S), S = elements of the vector / N. allgather: the input has
-                N / ranks chunks; reduce_scatter: the output has; all else N and N.
+    chunks:     N, the number of equal chunks of the whole vector (`nchunksperloop`). Chunk k of a buffer contains its
+                elements [k * S, (k + 1) * S), S = elements of the vector / N. The input of an allgather and the output
+                of a reduce_scatter have N / ranks chunks; all other buffers have N.
     in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`;
-                reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; else `i[k]` is `o[k]`.
+                reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
     channels:   number of channels. A connection is (sender, receiver, channel); its messages match in order.
-    origin:     content id of the schedule it was lowered from, "" for a program read from elsewhere.
-    plan:       how a one-sided runtime moves what is sent; without meaning elsewhere.
-    switches:   nodes of the network that the last of the ranks stand for, switches that add or multicast; see
-                `chorale.synth.programs.switch_processes`.
+    max_bytes:  size of the largest vector; 0 means no limit
+    origin:     content id of the schedule it was lowered from; "" for a program read from elsewhere
+    plan:       how a one-sided runtime moves data; other runtimes ignore it
+    switches:   nodes of the network that the last ranks stand for: switches that add or multicast, see
+                `chorale.synth.programs.switch_processes`
     """
 
     name: str
@@ -166,7 +180,7 @@ class Program:
     channels: int
     ranks: tuple[RankProgram, ...]
     min_bytes: int = 0
-    max_bytes: int = 0  # 0: no limit
+    max_bytes: int = 0
     origin: str = ""
     plan: PlanOptions = WHOLE_CHUNKS
     switches: tuple[int, ...] = ()
@@ -180,16 +194,16 @@ class Program:
         return False
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return who may send to whom."""
-        peers = (columns_of(body).send_peer for body in self.ranks)
+        """Return all (sender, receiver) pairs of ranks."""
+        peers = (body.columns.send_peer for body in self.ranks)
         return {(rank, peer) for rank, some in enumerate(peers) for peer in some.tolist() if peer != NO_PEER}
 
     def messages(self) -> Iterator[Message]:
-        """Yield what is sent, of each block in order. O(instructions)."""
+        """Yield all messages, those of each block in order. O(instructions)."""
         for rank, body in enumerate(self.ranks):
-            columns = columns_of(body)
+            columns = body.columns
             block = columns.block_of_instruction()
-            sent = np.flatnonzero(_SENDS[columns.op] & (columns.send_peer[block] != NO_PEER))
+            sent = np.flatnonzero(SENDS[columns.op] & (columns.send_peer[block] != NO_PEER))
             parts = (columns.send_peer[block[sent]], columns.channel[block[sent]], columns.count[sent])
             for peer, channel, chunks in zip(*(part.tolist() for part in parts), strict=True):
                 yield Message(rank, peer, channel, chunks)
@@ -199,9 +213,9 @@ class Program:
 class ProgramViolation:
     """A rule that a program breaks. `rule` is a stable short name, `message` one line that includes the place.
 
-    `block` is the id of a thread block of `rank`, `step` the number of an instruction in it; None where the
-    rule is about something wider. `chunk` is that of the output whose contents are wrong; `other` is the other of two
-    instructions that nothing orders: rank, block, step.
+    block, step: thread block of `rank` and number of an instruction in it; None if the rule is about more than that
+    chunk:       the chunk of the output whose contents are wrong
+    other:       rank, block and step of the other of two instructions that are not ordered
     """
 
     rule: str
@@ -210,7 +224,7 @@ class ProgramViolation:
     block: int | None = None
     step: int | None = None
     chunk: int | None = None
-    other: tuple[int, int, int] | None = None
+    other: Position | None = None
 
     @staticmethod
     def at(
@@ -221,27 +235,38 @@ class ProgramViolation:
         place = ", ".join(f"{name} {value}" for name, value in named if value is not None)
         return ProgramViolation(rule, f"{place}: {message}" if place else message, rank, block, step)
 
+    @property
+    def position(self) -> Position | None:
+        """Rank, block and step, if all three are known."""
+        if self.rank is None or self.block is None or self.step is None:
+            return None
+        return self.rank, self.block, self.step
+
 
 OPS = tuple(Op)
 BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
 NO_PEER = -1
+RECEIVES, SENDS, READS_SRC, WRITES_DST = (
+    np.array([getattr(op, name) for op in OPS]) for name in ("receives", "sends", "reads_src", "writes_dst")
+)
+"""bool[ops]: properties of each of OPS."""
 
 Column = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankColumns:
-    """What one rank executes: columns of its blocks, of their instructions in order, and of the waits of these.
+    """What one rank executes, as columns: of its blocks, of their instructions in order, and of the waits of these.
 
-    send_peer, recv_peer: ranks, or NO_PEER
-    channel:     of each block
-    first:       first instruction of each block, and the end of the last
-    op:          of each instruction, an index into OPS
+    send_peer, recv_peer: rank of each block, or NO_PEER
+    channel:     channel of each block
+    first:       first instruction of each block, and the end of the last block
+    op:          index into OPS of each instruction
     src_buffer, dst_buffer: indices into BUFFERS
     src_offset, dst_offset: first chunks of the operands
-    count:       chunks
+    count:       chunks of each instruction
     first_wait:  first wait of each instruction, and the end of the last
-    wait_block, wait_step: which instruction of which block each wait is for
+    wait_block, wait_step: block and instruction that each wait is for
     """
 
     send_peer: Column
@@ -261,8 +286,7 @@ class RankColumns:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RankColumns):
             return NotImplemented
-        pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
-        return all(len(one) == len(another) and bool((one == another).all()) for one, another in pairs)
+        return all(np.array_equal(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -273,12 +297,12 @@ class RankColumns:
 
     @property
     def lengths(self) -> Column:
-        """Instructions of each block."""
+        """Number of instructions of each block."""
         return np.diff(self.first)
 
     @property
     def waits(self) -> Column:
-        """Waits of each instruction."""
+        """Number of waits of each instruction."""
         return np.diff(self.first_wait)
 
     def block_of_instruction(self) -> Column:
@@ -286,11 +310,8 @@ class RankColumns:
         return np.repeat(np.arange(self.blocks), self.lengths)
 
 
-_SENDS = np.array([op.sends for op in OPS])
-
-
 class ColumnBlocks(Sequence[ThreadBlock]):
-    """The blocks that `columns` describe; equal to a tuple of the same blocks."""
+    """The blocks that `columns` describe, made on first use; equal to a tuple of the same blocks."""
 
     __slots__ = ("_objects", "columns")
 
@@ -319,9 +340,6 @@ class ColumnBlocks(Sequence[ThreadBlock]):
     def __hash__(self) -> int:
         return hash(self._blocks())
 
-    def __repr__(self) -> str:
-        return repr(self._blocks())
-
     def __add__(self, other: tuple[ThreadBlock, ...]) -> tuple[ThreadBlock, ...]:
         return self._blocks() + other
 
@@ -332,8 +350,29 @@ class ColumnBlocks(Sequence[ThreadBlock]):
         return ColumnBlocks, (self.columns,)
 
     def _blocks(self) -> tuple[ThreadBlock, ...]:
-        if self._objects is None:
-            self._objects = _blocks_of(self.columns)
+        if self._objects is not None:
+            return self._objects
+        columns = self.columns
+        waits = [_wait(*pair) for pair in zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)]
+        operands = ((columns.src_buffer, columns.src_offset), (columns.dst_buffer, columns.dst_offset))
+        sources, targets = (
+            [_place(BUFFERS[buffer], offset) for buffer, offset in zip(buffers.tolist(), offsets.tolist(), strict=True)]
+            for buffers, offsets in operands
+        )
+        bounds = columns.first_wait.tolist()
+        rows = zip(columns.op.tolist(), sources, targets, columns.count.tolist(), bounds[:-1], bounds[1:], strict=True)
+        items = [
+            Instruction(OPS[op], src, dst, count, tuple(waits[low:high])) for op, src, dst, count, low, high in rows
+        ]
+        first = columns.first.tolist()
+        peers = (
+            [None if peer == NO_PEER else peer for peer in side.tolist()]
+            for side in (columns.send_peer, columns.recv_peer)
+        )
+        ends = zip(*peers, columns.channel.tolist(), first[:-1], first[1:], strict=True)
+        self._objects = tuple(
+            ThreadBlock(send, recv, channel, tuple(items[low:high])) for send, recv, channel, low, high in ends
+        )
         return self._objects
 
 
@@ -341,43 +380,18 @@ _place = lru_cache(maxsize=2**16)(BufferRef)
 _wait = lru_cache(maxsize=2**16)(Wait)
 
 
-def _blocks_of(columns: RankColumns) -> tuple[ThreadBlock, ...]:
-    waits = [_wait(*pair) for pair in zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)]
-    operands = ((columns.src_buffer, columns.src_offset), (columns.dst_buffer, columns.dst_offset))
-    sources, targets = (
-        [_place(BUFFERS[buffer], offset) for buffer, offset in zip(buffers.tolist(), offsets.tolist(), strict=True)]
-        for buffers, offsets in operands
-    )
-    bounds = columns.first_wait.tolist()
-    rows = zip(columns.op.tolist(), sources, targets, columns.count.tolist(), bounds[:-1], bounds[1:], strict=True)
-    items = [Instruction(OPS[op], src, dst, count, tuple(waits[low:high])) for op, src, dst, count, low, high in rows]
-    first = columns.first.tolist()
-    ends = zip(columns.send_peer.tolist(), columns.recv_peer.tolist(), columns.channel.tolist(), strict=True)
-    return tuple(
-        ThreadBlock(_peer(send), _peer(recv), channel, tuple(items[first[index] : first[index + 1]]))
-        for index, (send, recv, channel) in enumerate(ends)
-    )
-
-
-def _peer(number: int) -> int | None:
-    return None if number == NO_PEER else number
-
-
-def columns_of(rank: RankProgram) -> RankColumns:
-    """Return `rank` as columns. O(1), O(instructions) for one that was built of objects."""
-    if isinstance(rank.blocks, ColumnBlocks):
-        return rank.blocks.columns
-    items = [item for block in rank.blocks for item in block.instructions]
+def _columns_of(blocks: Sequence[ThreadBlock]) -> RankColumns:
+    items = [item for block in blocks for item in block.instructions]
     rows = [
         (OPS.index(i.op), BUFFERS.index(i.src.buffer), i.src.offset, BUFFERS.index(i.dst.buffer), i.dst.offset, i.count)
         for i in items
     ]
     ends = [
         (*(NO_PEER if peer is None else peer for peer in (block.send_peer, block.recv_peer)), block.channel)
-        for block in rank.blocks
+        for block in blocks
     ]
     waits = [[(wait.block, wait.step) for wait in item.waits] for item in items]
-    return columns_from(ends, [len(block.instructions) for block in rank.blocks], rows, waits)
+    return columns_from(ends, [len(block.instructions) for block in blocks], rows, waits)
 
 
 def columns_from(
@@ -388,30 +402,26 @@ def columns_from(
 ) -> RankColumns:
     """Return the columns of a rank.
 
-    ends:    send_peer, recv_peer and channel of each block; lengths: instructions of each
-    rows:    op, src_buffer, src_offset, dst_buffer, dst_offset and count of each instruction; waits: those of each
+    Args:
+        ends: send_peer, recv_peer and channel of each block.
+        lengths: Number of instructions of each block.
+        rows: op, src_buffer, src_offset, dst_buffer, dst_offset and count of each instruction.
+        waits: (block, step) pairs that each instruction waits for.
     """
+
+    def columns(table: Sequence[Sequence[int]], width: int) -> Iterator[Column]:
+        return map(np.ascontiguousarray, np.array(table, dtype=np.int64).reshape(len(table), width).T)
+
     pairs = [pair for some in waits for pair in some]
-    columns = (
-        *_transposed(ends, 3),
-        ends_of(lengths),
-        *_transposed(rows, 6),
-        ends_of([len(some) for some in waits]),
-        *_transposed(pairs, 2),
-    )
-    return RankColumns(*columns)
-
-
-def _transposed(rows: Sequence[Sequence[int]], width: int) -> Iterator[Column]:
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), width)
-    return (np.ascontiguousarray(column) for column in table.T)
+    first_wait = ends_of([len(some) for some in waits])
+    return RankColumns(*columns(ends, 3), ends_of(lengths), *columns(rows, 6), first_wait, *columns(pairs, 2))
 
 
 def chunks_moved(program: Program) -> int:
-    """Return the chunks that all instructions move together. O(instructions)."""
-    return sum(int(columns_of(rank).count.sum()) for rank in program.ranks)
+    """Return the sum of the chunks of all instructions. O(instructions)."""
+    return sum(int(rank.columns.count.sum()) for rank in program.ranks)
 
 
 def ends_of(lengths: Sequence[int] | Column) -> Column:
-    """Return where each of so many consecutive stretches begins, and where the last ends."""
+    """Return where each of several consecutive stretches of these lengths begins, and where the last one ends."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

@@ -13,7 +13,7 @@ from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, RankProgram, columns_of
+from chorale.synth.programs.program import Program, RankProgram
 from chorale.synth.targets.base import Lifted, XmlTarget
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.msccl_document import MAX_ATTRIBUTES, tags_of, text_findings
@@ -88,7 +88,7 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
 
 
 def _has_steps(ranks: Sequence[RankProgram]) -> bool:
-    return any(len(columns_of(rank).op) for rank in ranks)
+    return any(len(rank.columns.op) for rank in ranks)
 
 
 def _target_of(attributes: Mapping[str, str]) -> XmlTarget:

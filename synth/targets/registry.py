@@ -10,7 +10,7 @@ from chorale.synth.names import name_among
 from chorale.synth.programs.limits import written_steps
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, columns_of
+from chorale.synth.programs.program import Program
 from chorale.synth.targets.base import Target, XmlTarget
 from chorale.synth.targets.mscclpp_text import MscclppJson
 from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCclXml
@@ -42,7 +42,7 @@ def _steps(program: AnyProgram) -> list[int]:
         return [sum(1 for _ in block.every_operation()) for body in program.ranks for block in body.blocks]
     assert isinstance(program, Program)
     limits = target_named(program.target).limits
-    return [int(written_steps(columns_of(rank), limits).max(initial=0)) for rank in program.ranks]
+    return [int(written_steps(rank.columns, limits).max(initial=0)) for rank in program.ranks]
 
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())

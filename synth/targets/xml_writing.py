@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.program import BUFFERS, OPS, RankColumns, RankProgram, columns_of, ends_of
+from chorale.synth.programs.program import BUFFERS, OPS, RankColumns, RankProgram, ends_of
 
 MAX_VALUE_CHARACTERS = 65536
 LONGEST_VALUE = 255  # of all but steps; what MSCCL's reader keeps
@@ -35,7 +35,7 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], s
 
 def rank_text(number: int, rank: RankProgram, single_wait: bool) -> str:
     """Return the lines of rank `number`. O(instructions + waits)."""
-    columns = columns_of(rank)
+    columns = rank.columns
     chunks = f'i_chunks="{rank.input_chunks}" o_chunks="{rank.output_chunks}" s_chunks="{rank.scratch_chunks}"'
     lines = [f'  <gpu id="{number}" {chunks}>']
     steps = _single_steps(columns) if single_wait else _joined_steps(columns)

@@ -4,23 +4,25 @@
 // at most `depth` messages that have been sent and not yet received. A step starts when all its waits are met; a
 // receiving step needs an arrived message, a sending step a free slot, a fused step both.
 //
-// A single loop iteration is enough. Real runtimes loop over parts of long chunks, every block for itself. Blocks have
-// no choices, so what a program can do does not depend on the order in which blocks go on: all of one iteration can be
-// done before the next begins, and then every queue is empty again. Iterations touch disjoint elements.
+// A single loop iteration is enough. Real runtimes loop over parts of long chunks, each block at its own pace. Blocks
+// have no choices, so the order in which they go on does not change what a program can do: one iteration can be finished
+// before the next begins, and then every queue is empty again. Iterations touch different elements.
 #include "modules.hpp"
 
 namespace chorale {
 namespace {
 
-// The numbers of `chorale.synth.programs`: flags of instructions, columns of tables, orders, faults.
+// The numbers of `chorale.synth.programs.flat_program`: flags of instructions, columns of tables, orders, faults.
 constexpr Int RECEIVES = 1, SENDS = 2, READS_SRC = 4, WRITES_DST = 8, READS_DST = 16;
 constexpr Int FLAGS = 0, SRC = 1, DST = 2, COUNT = 3, SAVED = 4, FIRST_WAIT = 5;
 constexpr Int FIRST = 0, INCOMING = 1, OUTGOING = 2, BASE = 3, FIRST_NEIGHBOUR = 4;
 constexpr Int PC = 0, MOVED = 1;
 constexpr Int QUEUE = 0, SPAN = 1, SENT = 2, RECEIVED = 3;
 constexpr Int REVERSE = 1, RANDOM = 2;
+constexpr Int NO_CLOCKS = 0, CLOCKS_OF_ALL_RANKS = 2;
 constexpr Int OTHER_CHUNK = 1, TWICE = 2, RACE = 3;
 constexpr Int NOTHING = -1, FIRST_MARK = -2;
+constexpr Int SPARE_CELLS = 2;    // after the memory: what is on its way, and what it is added to
 constexpr Int RANDOM_REACH = 64;  // in random order, the next block is one of so many
 
 struct Code {
@@ -34,15 +36,14 @@ struct ChunkValues {
     Span<Int> identity;
     Span<Word, 2> members;
 
-    auto fields() { return std::tie(identity, members); }
     void copy(Int source, Int target) const {
         identity[target] = identity[source];
         assign(members.row(target), members.row(source));
     }
 
-    // Add `cell` to `value`; where that has no meaning, copy it to the cell after `value` and return why.
+    // Add `cell` to `value`. If they have no sum, copy `cell` to the cell after `value` and return the fault.
     //
-    // Whatever is added to a chunk that comes from one that was never written makes another such chunk.
+    // A sum with a chunk that comes from a never-written one is again such a chunk.
     Int add(Int cell, Int value, Int item) const {
         if (identity[value] < 0) return 0;
         if (identity[cell] < 0) {
@@ -60,7 +61,7 @@ struct ChunkValues {
         return 0;
     }
 
-    // Do one chunk of instruction `item` in cell `value`; return which fault there is, 0 for none.
+    // Do one chunk of instruction `item` in cell `value`; return the fault, or 0.
     Int work(Int flags, Int item, Int value, Int src, Int dst, Int arrived, Int left) const {
         Int fault = 0;
         if (flags & RECEIVES) copy(arrived, value);
@@ -87,7 +88,7 @@ struct ChunkValues {
 // The clock per block and the last accesses per cell follow C. Flanagan, S. Freund, "FastTrack" (PLDI 2009): a read
 // that is before a later one of the same cell need not be kept.
 struct Clocks {
-    Span<Rank, 2> rows;
+    Array<Rank, 2> rows;  // of all blocks, of instructions that are waited for, and of messages if all order counts
 
     bool are_kept() const { return rows.shape[0] > 0; }
     // Order everything that `other` knows before what the owner of `row` does from now on.
@@ -102,10 +103,10 @@ struct Clocks {
 constexpr Int WRITER = 0, WRITTEN = 1, READ = 2;
 constexpr Int NEXT = 0, READER = 1, WHEN = 2;
 
+// The last accesses of each cell. Blocks are counted from 1, so that 0 is none.
 struct Accesses {
-    Span<Rank, 2> last, read;
-
-    auto fields() { return std::tie(last, read); }
+    Array<Rank, 2> last;  // of each cell: block and time of the last write, first kept read since
+    Array<Rank, 2> read;  // next kept read of the cell, block, time; the first row counts the rows in use
 
     // Note that `block` reads `cell`; return a block whose write it races with, or -1.
     //
@@ -143,48 +144,75 @@ struct Accesses {
 };
 
 struct RunConditions {
-    Int depth, message_chunks, order, seed, first_saved, first_message;
+    Int depth, message_chunks, order, seed, clocks;
 
-    auto fields() { return std::tie(depth, message_chunks, order, seed, first_saved, first_message); }
+    auto fields() { return std::tie(depth, message_chunks, order, seed, clocks); }
 };
 
-struct ExecutionState {
-    ChunkValues values;
-    Span<Int, 2> progress, queues;
-    Span<Rank, 2> clocks;
-    Accesses accesses;
-    Span<Int> fault;
+// What is left of a run: memory and spare cells; next instruction of each block and its chunks that are done; first cell,
+// cells of a slot, messages sent and received of each connection; kind of the fault, its block, and the other of a race.
+struct RunResult {
+    Array<Int> identity;
+    Array<Word, 2> members;
+    Array<Int, 2> progress, queues;
+    Array<Int> fault;
 
-    auto fields() { return std::tie(values, progress, queues, clocks, accesses, fault); }
+    auto fields() { return std::tie(identity, members, progress, queues, fault); }
 };
 
 class Execution {
 public:
-    Execution(const Code& code, const ExecutionState& state, const RunConditions& conditions, Int value)
-        : code_(code), state_(state), progress_(state.progress), queues_(state.queues), clocks_{state.clocks},
-          conditions_(conditions), value_(value) {}
+    Execution(const Code& code, Span<const Int> longest, Span<const Int> identity, Span<const Word, 2> members,
+              const RunConditions& conditions)
+        : code_(code), conditions_(conditions), value_(identity.size()), blocks_(code.blocks.shape[0] - 1),
+          progress_(zeros<Int>(blocks_, 2)), queues_(zeros<Int>(longest.size(), 4)), fault_(zeros<Int>(3)) {
+        Int cells = value_ + SPARE_CELLS;
+        for (Int connection = 0; connection < longest.size(); ++connection) {
+            queues_(connection, QUEUE) = cells;
+            queues_(connection, SPAN) = std::min(longest[connection], conditions.message_chunks);
+            cells += conditions.depth * queues_(connection, SPAN);
+        }
+        identity_ = full<Int>(NOTHING, cells);
+        members_ = zeros<Word>(cells, members.shape[1]);
+        assign(identity_, identity);
+        for (Int cell = 0; cell < value_; ++cell) assign(members_.row(cell), members.row(cell));
+        values_ = {identity_, members_};
+        Int width = 1, waited = 0, reads = 0;
+        for (Int block = 0; block < blocks_; ++block) {
+            progress_(block, PC) = code.blocks(block, FIRST);
+            width = std::max(width, block - base_of(block) + 1);
+        }
+        if (conditions.clocks == NO_CLOCKS) return;
+        for (Int item = 0; item < code.items.shape[0]; ++item) {
+            const Int flags = code.items(item, FLAGS);
+            waited = std::max(waited, code.items(item, SAVED) + 1);
+            reads += code.items(item, COUNT) * ((flags & READS_SRC ? 1 : 0) + (flags & READS_DST ? 1 : 0));
+        }
+        first_message_ = blocks_ + waited;
+        clocks_ = {zeros<Rank>(first_message_ + (is_global() ? conditions.depth * longest.size() : 0), width)};
+        accesses_ = {zeros<Rank>(value_, 3), zeros<Rank>(1 + reads, 3)};
+    }
 
     void run() {
-        const Int blocks = progress_.shape[0];
-        auto ready = numbered(blocks);
-        auto waiting = full<bool>(true, blocks);
-        Int head = 0, size = blocks;
+        auto ready = numbered(blocks_);
+        auto waiting = full<bool>(true, blocks_);
+        Int head = 0, size = blocks_;
         Word random = conditions_.seed;
-        while (size > 0 && state_.fault[0] == 0) {
+        while (size > 0 && fault_[0] == 0) {
             if (conditions_.order == RANDOM) {
                 random = random * 6364136223846793005 + 1442695040888963407;
                 const Int other = head + static_cast<Int>(random >> 33) % std::min(size, RANDOM_REACH);
-                std::swap(ready[head], ready[other % blocks]);
+                std::swap(ready[head], ready[other % blocks_]);
             }
             --size;
-            Int block = ready[(head + size) % blocks];
+            Int block = ready[(head + size) % blocks_];
             if (conditions_.order != REVERSE) {
                 block = ready[head];
-                head = (head + 1) % blocks;
+                head = (head + 1) % blocks_;
             }
             waiting[block] = false;
             bool went = false;
-            while (can_go_on(block) && state_.fault[0] == 0) {
+            while (can_go_on(block) && fault_[0] == 0) {
                 advance(block);
                 went = true;
                 if (conditions_.order == RANDOM) break;
@@ -192,7 +220,7 @@ public:
             const auto wake = [&](Int woken) {
                 if (waiting[woken] || progress_(woken, PC) >= code_.blocks(woken + 1, FIRST)) return;
                 waiting[woken] = true;
-                ready[(head + size++) % blocks] = woken;
+                ready[(head + size++) % blocks_] = woken;
             };
             if (!went) continue;
             const Int first = code_.blocks(block, FIRST_NEIGHBOUR), last = code_.blocks(block + 1, FIRST_NEIGHBOUR);
@@ -201,7 +229,15 @@ public:
         }
     }
 
+    RunResult result() const {
+        return {identity_.prefix(value_ + SPARE_CELLS), members_.prefix(value_ + SPARE_CELLS), progress_, queues_, fault_};
+    }
+
 private:
+    bool is_global() const { return conditions_.clocks == CLOCKS_OF_ALL_RANKS; }
+    // The block whose time is component 0 of the clock of `block`.
+    Int base_of(Int block) const { return is_global() ? 0 : code_.blocks(block, BASE); }
+
     bool can_go_on(Int block) const {
         const Int item = progress_(block, PC), flags = code_.items(item, FLAGS);
         if (item == code_.blocks(block + 1, FIRST)) return false;
@@ -218,26 +254,26 @@ private:
     void advance(Int block) {
         const Int item = progress_(block, PC), moved = progress_(block, MOVED);
         if (clocks_.are_kept()) {
-            ++clocks_.rows(block, block - code_.blocks(block, BASE));
+            ++clocks_.rows(block, block - base_of(block));
             for (Int wait = code_.items(item, FIRST_WAIT); moved == 0 && wait < code_.items(item + 1, FIRST_WAIT); ++wait)
-                clocks_.merge(block, conditions_.first_saved + code_.items(code_.waits(wait, 0), SAVED));
+                clocks_.merge(block, blocks_ + code_.items(code_.waits(wait, 0), SAVED));
         }
         Int span = code_.items(item, COUNT) - moved;
         if (code_.items(item, FLAGS) & (RECEIVES | SENDS)) span = std::min(span, conditions_.message_chunks);
         move(block, item, moved, span);
         progress_(block, MOVED) += span;
-        if (state_.fault[0] != 0 || progress_(block, MOVED) != code_.items(item, COUNT)) return;
+        if (fault_[0] != 0 || progress_(block, MOVED) != code_.items(item, COUNT)) return;
         if (clocks_.are_kept() && code_.items(item, SAVED) >= 0)
-            clocks_.copy(block, conditions_.first_saved + code_.items(item, SAVED));
+            clocks_.copy(block, blocks_ + code_.items(item, SAVED));
         ++progress_(block, PC);
         progress_(block, MOVED) = 0;
     }
 
     // Move `span` chunks of instruction `item` of `block`.
     void move(Int block, Int item, Int moved, Int span) {
-        const Int flags = code_.items(item, FLAGS), base = code_.blocks(block, BASE);
+        const Int flags = code_.items(item, FLAGS), base = base_of(block);
         const Int source = code_.blocks(block, INCOMING), target = code_.blocks(block, OUTGOING);
-        const bool orders_messages = conditions_.first_message < clocks_.rows.shape[0];
+        const bool orders_messages = is_global();
         Int left = -1, arrived = -1;
         if (flags & RECEIVES) {
             arrived = next_slot(source, RECEIVED);
@@ -250,10 +286,10 @@ private:
         const Int src = code_.items(item, SRC) + moved, dst = code_.items(item, DST) + moved;
         for (Int chunk = 0; chunk < span; ++chunk) {
             if (clocks_.are_kept() && races(flags, block, base, src + chunk, dst + chunk)) return;
-            const Int fault = state_.values.work(flags, item, value_, src + chunk, dst + chunk, arrived + chunk, left + chunk);
+            const Int fault = values_.work(flags, item, value_, src + chunk, dst + chunk, arrived + chunk, left + chunk);
             if (fault != 0) {
-                state_.fault[0] = fault;
-                state_.fault[1] = block;
+                fault_[0] = fault;
+                fault_[1] = block;
                 return;
             }
         }
@@ -266,30 +302,38 @@ private:
     }
 
     Int clock_row(Int connection, Int counter) const {
-        return conditions_.first_message + connection * conditions_.depth +
+        return first_message_ + connection * conditions_.depth +
                queues_(connection, counter) % conditions_.depth;
     }
 
     // Note the accesses to one chunk; return whether one of them races.
     bool races(Int flags, Int block, Int base, Int src, Int dst) {
         Int other = -1;
-        if (flags & READS_SRC) other = state_.accesses.note_read(clocks_, block, base, src);
-        if (other < 0 && flags & READS_DST) other = state_.accesses.note_read(clocks_, block, base, dst);
-        if (other < 0 && flags & WRITES_DST) other = state_.accesses.note_write(clocks_, block, base, dst);
-        if (other >= 0) assign(state_.fault, std::array<Int, 3>{RACE, block, other});
+        if (flags & READS_SRC) other = accesses_.note_read(clocks_, block, base, src);
+        if (other < 0 && flags & READS_DST) other = accesses_.note_read(clocks_, block, base, dst);
+        if (other < 0 && flags & WRITES_DST) other = accesses_.note_write(clocks_, block, base, dst);
+        if (other >= 0) assign(fault_, std::array<Int, 3>{RACE, block, other});
         return other >= 0;
     }
 
     const Code& code_;
-    const ExecutionState& state_;
-    Span<Int, 2> progress_, queues_;
-    Clocks clocks_;
     const RunConditions& conditions_;
-    Int value_;  // the first cell after the memory
+    const Int value_, blocks_;  // the first cell after the memory; number of blocks
+    Array<Int> identity_;
+    Array<Word, 2> members_;
+    ChunkValues values_;
+    Array<Int, 2> progress_, queues_;
+    Int first_message_ = 0;  // row of the clocks
+    Clocks clocks_;
+    Accesses accesses_;
+    Array<Int> fault_;
 };
 
-void execute(const Code& code, const ExecutionState& state, const RunConditions& conditions, Int value) {
-    Execution(code, state, conditions, value).run();
+RunResult execute(const Code& code, Span<const Int> longest, Span<const Int> identity, Span<const Word, 2> members,
+                  const RunConditions& conditions) {
+    Execution execution(code, longest, identity, members, conditions);
+    execution.run();
+    return execution.result();
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-"""What blocks know of each other in runs of a plan: clocks with two rows, signals, semaphores, barriers and proxies.
+"""What blocks know of each other in runs of a plan: vector clocks, signals, semaphores, barriers and proxies.
 
-Component b of a clock counts the operations of block b, up to the last of its `nop`s; further components count those of
-the proxy behind each port, and say of each rank which of its calls has begun. The first row, ORDERED, is
-what happened and can be seen; the last, HAPPENED, also what is known to have happened without an order of memory: a
-relaxed signal, or a packet, tells no more than that. Where nothing does, clocks have one row. A block knows what all
-its threads know; a single thread also knows, until the next `nop`, what it waited for.
+Component b of a clock counts the operations of block b, up to the last of its `nop`s. Further components count the
+operations of the proxy behind each port, and contain for each rank the number of its calls that have begun. The first
+row, ORDERED, is what happened and can be seen. The last row, HAPPENED, also contains what is known to have happened
+without an order of memory: a relaxed signal or a packet gives no more than that. Without such operations, clocks have
+one row. A block knows what all its threads know; until the next `nop` a single thread also knows what it waited for.
 """
 
 from collections import Counter, defaultdict, deque
@@ -23,21 +23,20 @@ Clock = NDArray[np.signedinteger[Any]]
 ORDERED, HAPPENED = 0, -1
 MOST_REPEATS = 2
 """Parts that pipelines are cut into, see `chorale.synth.programs.plans.moves`."""
-_RELAXED = (Action.RELAXED_SIGNAL, Action.RELAXED_WAIT)
 
 
 def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
-    """Return how many blocks and proxies have clocks, how many rows each has, and how many components."""
+    """Return the number of blocks and proxies that have a clock, of rows, and of components."""
     owners = sum(len(body.blocks) + len(body.port_peers) for body in plan.ranks)
     operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
     is_relaxed = any(body.port_peers or body.switches for body in plan.ranks) or any(
-        each.action.packets or each.action in _RELAXED for each in operations
+        each.action.packets or each.action in (Action.RELAXED_SIGNAL, Action.RELAXED_WAIT) for each in operations
     )
     return owners, 2 if is_relaxed else 1, owners + len(plan.ranks)
 
 
 class PlanClocks:
-    """Clocks of all blocks and proxies, and what is on its way between them. `latest`: a time that none goes beyond."""
+    """Clocks of all blocks and proxies, and the signals between them. `latest`: an upper bound of all times."""
 
     def __init__(self, plan: ExecutionPlan, calls: int, latest: int) -> None:
         self._plan = plan
@@ -64,8 +63,10 @@ class PlanClocks:
                 self._released[rank, number].extend(nothing * min(value, MOST_REPEATS * calls * acquired[number]))
 
     def begin(self, rank: int, call: int, blocks: Sequence[int]) -> None:
-        """All `blocks` of `rank` end their call, if there was one, know what they know together, and begin `call`. A
-        call ends when the ports of the rank have read what they were given."""
+        """End the previous call of all `blocks` of `rank`, share what they know, and begin `call`.
+
+        A call ends when the ports of the rank have read what they were given.
+        """
         for block in blocks:
             self.join(block)
         if not blocks:
@@ -78,7 +79,7 @@ class PlanClocks:
         self.clock[blocks] = known
 
     def try_advance(self, block: int, step: Step) -> bool:
-        """Do what `step` of `block` does besides moving data; return False if it has to wait."""
+        """Do everything of `step` of `block` except moving data; return False if it has to wait."""
         operation = step.operation
         action, rank = operation.action, self.owner[block]
         if action is Action.NOP:
@@ -90,21 +91,21 @@ class PlanClocks:
                 self.signal(block, step, thread)
         elif action is Action.RELEASE:
             for thread, number in enumerate(operation.semaphores):
-                self._released[rank, number].append(self.knowledge(block, thread))
+                self._released[rank, number].append(self._knowledge(block, thread))
         elif action.waits or action is Action.ACQUIRE:
             queues = self._awaited(block, step)
             if not all(queues):
                 return False
             for thread, queue in enumerate(queues):
-                told = queue.popleft()
+                news = queue.popleft()
                 if action is Action.RELAXED_WAIT:
-                    told = told.copy()
-                    told[ORDERED] = 0
-                self.hear(block, thread, told)
+                    news = news.copy()
+                    news[ORDERED] = 0
+                self.hear(block, thread, news)
         return True
 
     def may_advance(self, block: int, step: Step) -> bool:
-        """Return whether `step` of `block` need not wait for signals and semaphores now."""
+        """Return whether `step` of `block` has all signals and semaphores that it waits for."""
         return all(self._awaited(block, step))
 
     def _awaited(self, block: int, step: Step) -> list[deque[Clock]]:
@@ -115,25 +116,25 @@ class PlanClocks:
         return [self._signals[rank, n, operation.kind] for n in step.channels] if operation.action.waits else []
 
     def signal(self, block: int, step: Step, thread: int) -> None:
-        """Tell the peer of a channel what `thread` of `block` knows, or, through a port, its proxy after that."""
+        """Signal the peer of a channel with what `thread` of `block` knows; through a port, its proxy does it later."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind
-        told = self.push(block, thread, number) if kind == "port" else self.knowledge(block, thread)
+        news = self.push(block, thread, number) if kind == "port" else self._knowledge(block, thread)
         if kind != "port" and step.operation.action is Action.RELAXED_SIGNAL:
-            told[ORDERED] = 0
+            news[ORDERED] = 0
         peer, other = self._plan.other_end(rank, number, kind)
-        self._signals[peer, other, kind].append(told)
+        self._signals[peer, other, kind].append(news)
 
     def push(self, block: int, thread: int, number: int) -> Clock:
-        """Give the proxy of port `number` something to do after what `thread` knows; return what is known after it."""
+        """Let the proxy of port `number` work after everything that `thread` knows; return what is known after it."""
         proxy = self.proxy[self.owner[block], number]
         clock = self.clock[proxy]
-        np.maximum(clock, self.knowledge(block, thread), out=clock)
+        np.maximum(clock, self._knowledge(block, thread), out=clock)
         self._time[proxy] += 1
         clock[:, proxy] = self._time[proxy]
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, news: Clock) -> None:
-        """Let one thread of `block` know what was told; `news` is not changed after that."""
+        """Let one thread of `block` know `news`, which must not be changed afterwards."""
         held = self._threads[block].get(thread)
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
@@ -142,29 +143,29 @@ class PlanClocks:
         self._time[block] += 1
 
     def time(self, component: int) -> int:
-        """Return the time of what a block or proxy does now; of a block it is over with the next nop."""
+        """Return the time of what a block or proxy does now; for a block it is over with the next nop."""
         return self._time[component]
 
     def packet(self, component: int) -> Clock:
-        """Return what a packet tells that is written now: what its writer has done so far, this included."""
-        told = self.clock[component, HAPPENED].copy()
-        told[component] = self.time(component)
-        return np.asarray(told)
-
-    def knowledge(self, block: int, thread: int) -> Clock:
-        """Return what a thread may tell: of the data that its block moves now, nothing."""
-        heard = self._threads[block].get(thread)
-        return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
+        """Return what a packet written now conveys: everything that its writer has done, including this write."""
+        news = self.clock[component, HAPPENED].copy()
+        news[component] = self.time(component)
+        return np.asarray(news)
 
     def join(self, block: int) -> None:
-        """All threads of `block` wait for each other."""
+        """Let all threads of `block` wait for each other."""
         self.clock[block, :, block] = self._time[block]
         for known in self._threads[block].values():
             np.maximum(self.clock[block], known, out=self.clock[block])
         self._threads[block].clear()
 
+    def _knowledge(self, block: int, thread: int) -> Clock:
+        """Return what a thread may pass on; the data that its block moves now are not included."""
+        heard = self._threads[block].get(thread)
+        return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
+
     def _meet(self, block: int, number: int, blocks: int) -> bool:
-        """Come to a barrier, or go on from it once all are there."""
+        """Arrive at a barrier, or go on from it when all have arrived."""
         met = self._met[self.owner[block], number]
         if met.get(block) == 1:
             del met[block]  # the others have released it

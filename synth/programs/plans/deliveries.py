@@ -1,14 +1,14 @@
-"""How each message of a program travels in a plan: who moves it, and where it lies in between.
+"""How each message of a program travels in a plan: who moves it, and where it is stored on its way.
 
-Senders write to their receivers, straight to the destination if nobody there can still need what it holds, else to
-scratch of its own. With reads, receivers fetch what stays where it is. Between boxes a port writes, from a copy if
-the source is needed for something else before the port surely has read it. Packets always go to scratch.
+Senders write to their receivers: straight to the destination if no rank can still need what is stored there, otherwise
+to scratch that only this message uses. With reads, receivers fetch data that stays where it is. Between boxes a port
+writes, from a copy if the source may change before the port is sure to have read it. Packets always go to scratch.
 
-A message that is put without asking must not hit chunks that its receiver still needs. It does not if everything that
-the receiver does to them before the receive also happens before the send, because of earlier messages from the
-receiver, on any path. And what a receiver reads, or a port, after the sender has gone on, must not be written before:
-every later write at the sender has to happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering of
-Events" (CACM 1978), with one clock per thread block.
+A message that is written without asking must not overwrite chunks that its receiver still needs. It does not if
+everything that the receiver does to these chunks before the receive also happens before the send, because of earlier
+messages on any path. And chunks that a receiver or a port reads after the sender has gone on must not be written before
+that: every later write at the sender has to happen after the receive. Source: L. Lamport, "Time, Clocks, and the
+Ordering of Events" (CACM 1978), with one clock per thread block.
 """
 
 from collections import defaultdict, deque
@@ -22,165 +22,114 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.programs.memory import Layout, layout_of
-from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock
+from chorale.synth.programs.memory import layout_of
+from chorale.synth.programs.plain_execution import Connection, ends_of_block, execution_order
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Position, Program, ThreadBlock
 
-InstructionId = tuple[int, int, int]
-"""Rank, block, number of an instruction."""
 VectorClock = NDArray[np.signedinteger[Any]]
 """int[blocks of all ranks]: how many instructions of each are known to be done."""
-_NONE: Mapping[InstructionId, InstructionId] = MappingProxyType({})
+_NONE: Mapping[Position, Position] = MappingProxyType({})
 
 
 class MessageOrder(NamedTuple):
-    """direct:  the receives that store what arrives, and whose chunks nobody can still be using when it is sent
-    lasting: the sends whose chunks are not written again before they have been received"""
+    """Which messages need no intermediate copy.
 
-    direct: frozenset[InstructionId]
-    lasting: frozenset[InstructionId]
-
-
-def message_order(
-    program: Program,
-    receive_of: Mapping[InstructionId, InstructionId],
-    read_late: Mapping[InstructionId, InstructionId] = _NONE,
-) -> MessageOrder:
-    """Return what holds for the messages of the sound `program`. O(instructions * blocks).
-
-    receive_of: the receive of each send; read_late: the same of those sends whose chunks are read until they have been
-    received, instead of when they are sent. Which sends last is found only where receivers read, or ports: there it
-    matters, and what every write knew must be kept.
+    direct:  receives that store what arrives, and whose chunks nobody can still be using when the message is sent
+    lasting: sends whose chunks are not written again before they have been received
     """
-    return _Causality(program, receive_of, read_late).run()
+
+    direct: frozenset[Position]
+    lasting: frozenset[Position]
 
 
 class _Access(NamedTuple):
-    """A write at a rank, or what a send reads: who did it, and what he knew."""
+    """A write at a rank, or what a send reads: the instruction, its block, and what the block knew before it."""
 
-    item: InstructionId
+    item: Position
     block: int
     clock: VectorClock
 
 
-class _Causality:
-    def __init__(
-        self,
-        program: Program,
-        receive_of: Mapping[InstructionId, InstructionId],
-        read_late: Mapping[InstructionId, InstructionId],
-    ) -> None:
-        self._program, self._receive_of, self._read_late = program, receive_of, read_late
-        self._first = [0, *accumulate(len(rank.blocks) for rank in program.ranks)]
-        blocks = self._first[-1]
-        self._looks_for_lasting = program.plan.reads or bool(program.plan.boxes)
-        longest = max((len(block.instructions) for body in program.ranks for block in body.blocks), default=0)
-        self._clock: VectorClock = np.zeros((blocks, blocks), dtype=np.int16 if longest < 2**15 else np.int32)
-        self._at = [0] * blocks
-        self._rank = [rank for rank, body in enumerate(program.ranks) for _ in body.blocks]
-        self._layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
-        self._done: dict[tuple[int, int], VectorClock] = {}
-        self._sent: dict[tuple[int, int, int], deque[tuple[VectorClock, VectorClock]]] = defaultdict(deque)
-        self._accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        self._writes: dict[tuple[int, int], list[_Access]] = defaultdict(list)
-        self._sends: list[tuple[_Access, range]] = []
-        self._direct: set[InstructionId] = set()
-        self._waited = {
-            (self._first[rank] + wait.block, wait.step)
-            for rank, body in enumerate(program.ranks)
-            for block in body.blocks
-            for item in block.instructions
-            for wait in item.waits
-        }
+def message_order(
+    program: Program, receive_of: Mapping[Position, Position], read_late: Mapping[Position, Position] = _NONE
+) -> MessageOrder:
+    """Return which messages of the sound `program` need no intermediate copy. O(instructions * blocks).
 
-    def run(self) -> MessageOrder:
-        moved = True
-        while moved:
-            # A list, so that every block has its turn.
-            moved = any([self._advance(block) for block in range(len(self._at))])
-        lasting = frozenset(send.item for send, cells in self._sends if self._lasts(send, cells))
-        return MessageOrder(frozenset(self._direct), lasting)
+    `lasting` is found only if receivers or ports read: only then it matters, and it takes the clocks of all writes.
 
-    def _advance(self, block: int) -> bool:
-        """Go on with `block` as far as possible; return whether it moved."""
-        rank = self._rank[block]
-        body = self._program.ranks[rank].blocks[block - self._first[rank]]
-        begun = self._at[block]
-        while self._at[block] < len(body.instructions):
-            item = body.instructions[self._at[block]]
-            incoming = (body.recv_peer or 0, rank, body.channel)
-            if item.op.receives and not self._sent[incoming]:
-                break
-            waits = [(self._first[rank] + wait.block, wait.step) for wait in item.waits]
-            if any(self._at[other] <= step for other, step in waits):
-                break
-            for wait in waits:
-                np.maximum(self._clock[block], self._done[wait], out=self._clock[block])
-            self._execute(block, rank, item, incoming, (rank, body.send_peer or 0, body.channel))
-        return self._at[block] > begun
-
-    def _execute(
-        self, block: int, rank: int, item: Instruction, incoming: tuple[int, int, int], outgoing: tuple[int, int, int]
-    ) -> None:
-        step, clock = self._at[block], self._clock[block]
-        before = clock.copy()
-        instruction = (rank, block - self._first[rank], step)
+    Args:
+        program: A program without faults.
+        receive_of: The receive of each send.
+        read_late: The receive of those sends whose chunks are read until they have been received.
+    """
+    first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
+    layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
+    looks_for_lasting = program.plan.reads or bool(program.plan.boxes)
+    longest = max((len(block.instructions) for body in program.ranks for block in body.blocks), default=0)
+    clocks: VectorClock = np.zeros((first[-1], first[-1]), dtype=np.int16 if longest < 2**15 else np.int32)
+    waited = {
+        (rank, wait.block, wait.step)
+        for rank, body in enumerate(program.ranks)
+        for block in body.blocks
+        for item in block.instructions
+        for wait in item.waits
+    }
+    after: dict[Position, VectorClock] = {}  # what is known at the end of instructions that are waited for
+    sent: dict[Connection, deque[tuple[VectorClock, VectorClock]]] = defaultdict(deque)
+    # By rank and cell: the last write and the reads since, as block and step; all before that are ordered before these.
+    accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    writes: dict[tuple[int, int], list[_Access]] = defaultdict(list)
+    sends: list[tuple[_Access, range]] = []
+    direct: set[Position] = set()
+    for position in execution_order(program)[0]:
+        rank, index, step = position
+        body, block = program.ranks[rank].blocks[index], first[rank] + index
+        item, clock = body.instructions[step], clocks[block]
+        incoming, outgoing = ends_of_block(rank, body)
+        starts = layouts[rank].cell(item.src), layouts[rank].cell(item.dst)
+        read = range(starts[0], starts[0] + item.count) if item.op.reads_src else range(0)
+        written = range(starts[1], starts[1] + item.count) if item.op.writes_dst else range(0)
+        for wait in item.waits:
+            np.maximum(clock, after[rank, wait.block, wait.step], out=clock)
         if item.op.receives:
-            put, sent = self._sent[incoming].popleft()
-            np.maximum(clock, sent, out=clock)
-            if item.op.writes_dst and not item.op.reads_src and self._is_free(rank, item, put):
-                self._direct.add(instruction)
-            # What is sent on is put after it has arrived.
-            before = clock.copy()
-        self._note(rank, item, _Access(instruction, block, before))
-        self._at[block] = clock[block] = step + 1
-        if item.op.sends:
-            self._sent[outgoing].append((before, clock.copy()))
-        if (block, step) in self._waited:
-            self._done[block, step] = clock.copy()
-
-    def _is_free(self, rank: int, item: Instruction, put: VectorClock) -> bool:
-        cells = self._cells(rank, item.dst, item.count)
-        return all(put[block] > step for cell in cells for block, step in self._accesses[rank, cell])
-
-    def _note(self, rank: int, item: Instruction, access: _Access) -> None:
-        """Keep the last write of each cell and the reads since; all before that are before these."""
-        read = self._cells(rank, item.src, item.count) if item.op.reads_src else range(0)
-        written = self._cells(rank, item.dst, item.count) if item.op.writes_dst else range(0)
+            put, known = sent[incoming].popleft()
+            np.maximum(clock, known, out=clock)
+            is_free = all(put[user] > at for cell in written for user, at in accesses[rank, cell])
+            if item.op.writes_dst and not item.op.reads_src and is_free:
+                direct.add(position)
+        before = clock.copy()  # what is sent on is put after it has arrived
+        access = _Access(position, block, before)
         for cell in read:
-            self._accesses[rank, cell].append((access.block, access.item[2]))
+            accesses[rank, cell].append((block, step))
         for cell in written:
-            self._accesses[rank, cell] = [(access.block, access.item[2])]
-            if self._looks_for_lasting:
-                self._writes[rank, cell].append(access)
+            accesses[rank, cell] = [(block, step)]
+            if looks_for_lasting:
+                writes[rank, cell].append(access)
+        clock[block] = step + 1
         if item.op.sends:
-            # What arrived is sent from where it was stored, if it was.
-            sent = written or read
-            if self._looks_for_lasting:
-                self._sends.append((access, sent))
-            if access.item in self._read_late:
-                for cell in sent:
-                    self._accesses[rank, cell].append(self._number(self._read_late[access.item]))
+            cells = written or read  # what arrived is sent from where it was stored, if it was
+            if looks_for_lasting:
+                sends.append((access, cells))
+            if position in read_late:
+                reader = read_late[position]
+                for cell in cells:
+                    accesses[rank, cell].append((first[reader[0]] + reader[1], reader[2]))
+            sent[outgoing].append((before, clock.copy()))
+        if position in waited:
+            after[position] = clock.copy()
 
-    def _lasts(self, send: _Access, cells: range) -> bool:
-        """Return whether all writes of `cells` are part of the send, or before it, or after its receive."""
-        reader, step = self._number(self._receive_of[send.item])
+    def lasts(send: _Access, cells: range) -> bool:
+        """Return whether all writes of `cells` belong to the send, or come before it or after its receive."""
+        rank, index, step = receive_of[send.item]
         return all(
-            write.item == send.item or send.clock[write.block] > write.item[2] or write.clock[reader] > step
+            write.item == send.item
+            or send.clock[write.block] > write.item[2]
+            or write.clock[first[rank] + index] > step
             for cell in cells
-            for write in self._writes[send.item[0], cell]
+            for write in writes[send.item[0], cell]
         )
 
-    def _number(self, item: InstructionId) -> tuple[int, int]:
-        return self._first[item[0]] + item[1], item[2]
-
-    def _cells(self, rank: int, place: BufferRef, count: int) -> range:
-        layout: Layout = self._layouts[rank]
-        first = layout.cell(place)
-        return range(first, first + count)
-
-
-Connection = tuple[int, int, int]
-"""Sender, receiver, channel of the program."""
+    return MessageOrder(frozenset(direct), frozenset(send.item for send, cells in sends if lasts(send, cells)))
 
 
 class Carrier(Enum):
@@ -195,14 +144,15 @@ class Carrier(Enum):
 class Delivery:
     """A message from the instruction `send` to the instruction `receive`.
 
-    arrives: where it is at the receiver, before that does anything with it; where it is stored, if the receiver reads
+    arrives: where it is at the receiver before the receiver does anything with it; if the receiver reads, where the
+             receiver stores it
     source:  where it is read at the sender
-    staging: scratch of the sender to which it is copied for the port, None where the port reads the source itself
+    staging: scratch of the sender to which it is copied for the port; None if the port reads the source itself
     """
 
     connection: Connection
-    send: InstructionId
-    receive: InstructionId
+    send: Position
+    receive: Position
     carrier: Carrier
     arrives: BufferRef
     source: BufferRef
@@ -213,16 +163,19 @@ class Delivery:
 class Deliveries:
     """All messages, by the instructions at both ends; `scratch_chunks` of each rank."""
 
-    of_send: Mapping[InstructionId, Delivery]
-    of_receive: Mapping[InstructionId, Delivery]
+    of_send: Mapping[Position, Delivery]
+    of_receive: Mapping[Position, Delivery]
     scratch_chunks: tuple[int, ...]
 
 
 def deliveries_of(program: Program) -> Deliveries:
-    """Return how the messages of the sound `program` travel, by its plan options. O(instructions * blocks)."""
+    """Return how the messages of the sound `program` travel, according to its plan options.
+
+    O(instructions * blocks).
+    """
     pairs = _pairs(program)
     if program.protocol == "LL":
-        return _Builder(program, pairs, {}, MessageOrder(frozenset(), frozenset())).build()
+        return _placed(program, pairs, {}, MessageOrder(frozenset(), frozenset()))
     order = message_order(program, pairs)
     carriers = {send: _carrier(program, send, receive, order) for send, receive in pairs.items()}
     late = {
@@ -231,33 +184,19 @@ def deliveries_of(program: Program) -> Deliveries:
         if carrier is not Carrier.SENDER and send in order.lasting
     }
     direct = message_order(program, pairs, late).direct if late else order.direct
-    return _Builder(program, pairs, carriers, MessageOrder(direct, order.lasting)).build()
+    return _placed(program, pairs, carriers, MessageOrder(direct, order.lasting))
 
 
-def instruction_at(program: Program, item: InstructionId) -> Instruction:
-    """Return an instruction by its rank, block and number."""
-    rank, block, step = item
-    return program.ranks[rank].blocks[block].instructions[step]
-
-
-def source_of(item: Instruction, arrives: BufferRef | None) -> BufferRef:
-    """Return where a sending instruction leaves what it sends; `arrives`: where what it receives is, None for nothing.
-    A sum that is not stored is made where its message arrived."""
-    if item.op is Op.SEND:
-        return item.src
-    return arrives if item.op is Op.RECV_REDUCE_SEND and arrives is not None else item.dst
-
-
-def _pairs(program: Program) -> dict[InstructionId, InstructionId]:
-    """Return the receive of each send: the k-th of a connection goes with the k-th."""
-    sends: dict[Connection, list[InstructionId]] = defaultdict(list)
-    receives: dict[Connection, list[InstructionId]] = defaultdict(list)
-    for identity, block, item in _instructions(program):
-        rank = identity[0]
+def _pairs(program: Program) -> dict[Position, Position]:
+    """Return the receive of each send: the k-th send of a connection belongs to its k-th receive."""
+    sends: dict[Connection, list[Position]] = defaultdict(list)
+    receives: dict[Connection, list[Position]] = defaultdict(list)
+    for position, block, item in _instructions(program):
+        incoming, outgoing = ends_of_block(position[0], block)
         if item.op.sends:
-            sends[rank, block.send_peer or 0, block.channel].append(identity)
+            sends[outgoing].append(position)
         if item.op.receives:
-            receives[block.recv_peer or 0, rank, block.channel].append(identity)
+            receives[incoming].append(position)
     return {
         send: receive
         for connection, items in sends.items()
@@ -265,81 +204,70 @@ def _pairs(program: Program) -> dict[InstructionId, InstructionId]:
     }
 
 
-def _instructions(program: Program) -> Iterator[tuple[InstructionId, ThreadBlock, Instruction]]:
+def _instructions(program: Program) -> Iterator[tuple[Position, ThreadBlock, Instruction]]:
     for rank, body in enumerate(program.ranks):
         for index, block in enumerate(body.blocks):
             for step, item in enumerate(block.instructions):
                 yield (rank, index, step), block, item
 
 
-def _carrier(program: Program, send: InstructionId, receive: InstructionId, order: MessageOrder) -> Carrier:
+def _carrier(program: Program, send: Position, receive: Position, order: MessageOrder) -> Carrier:
     if program.plan.joined_by_port(send[0], receive[0]):
         return Carrier.PORT
     if not program.plan.reads or send not in order.lasting:
         return Carrier.SENDER
-    sent, taken = instruction_at(program, send), instruction_at(program, receive)
+    sent, taken = (program.ranks[rank].blocks[block].instructions[step] for rank, block, step in (send, receive))
     if sent.op is Op.RECV_REDUCE_SEND or taken.op is Op.RECV_REDUCE_SEND:
         return Carrier.SENDER  # a sum that is stored nowhere
-    # A get has the same chunk on both sides, because the executor takes the two offsets the other way round.
-    adds = taken.op.reads_src
-    return Carrier.RECEIVER if adds or source_of(sent, None).offset == taken.dst.offset else Carrier.SENDER
+    # A get needs the same chunk on both sides, because the executor swaps the two offsets.
+    source = sent.src if sent.op is Op.SEND else sent.dst
+    return Carrier.RECEIVER if taken.op.reads_src or source.offset == taken.dst.offset else Carrier.SENDER
 
 
-class _Builder:
-    """Gives each message its place."""
+def _placed(
+    program: Program, pairs: Mapping[Position, Position], carriers: Mapping[Position, Carrier], order: MessageOrder
+) -> Deliveries:
+    """Return all messages with their places in the memory of both ends.
 
-    def __init__(
-        self,
-        program: Program,
-        pairs: Mapping[InstructionId, InstructionId],
-        carriers: Mapping[InstructionId, Carrier],
-        order: MessageOrder,
-    ) -> None:
-        self._program, self._pairs, self._carriers, self._order = program, pairs, carriers, order
-        self._free = [body.scratch_chunks for body in program.ranks]
-        self._packets = program.protocol == "LL"
+    Args:
+        program: A program without faults.
+        pairs: The receive of each send.
+        carriers: Who moves each send; without an entry, a port between boxes and otherwise the sender.
+        order: Which messages need no intermediate copy.
+    """
+    free = [body.scratch_chunks for body in program.ranks]
+    uses_packets = program.protocol == "LL"
 
-    def build(self) -> Deliveries:
-        senders = {receive: send for send, receive in self._pairs.items()}
-        places: dict[InstructionId, BufferRef] = {}
-        for identity, _, item in _instructions(self._program):
-            if item.op.receives:
-                places[identity] = self._place(identity, item, senders[identity])
-        found = [
-            self._delivery(identity, block, item, places)
-            for identity, block, item in _instructions(self._program)
-            if item.op.sends
-        ]
-        return Deliveries(
-            {each.send: each for each in found}, {each.receive: each for each in found}, tuple(self._free)
-        )
-
-    def _place(self, receive: InstructionId, item: Instruction, send: InstructionId) -> BufferRef:
-        stores = item.op.writes_dst and not item.op.reads_src
-        if self._packets:
-            straight = stores and item.dst.buffer == "s"
-        else:
-            straight = receive in self._order.direct or self._carriers[send] is Carrier.RECEIVER
-        return item.dst if straight else self._scratch(receive[0], item.count)
-
-    def _delivery(
-        self, send: InstructionId, block: ThreadBlock, item: Instruction, places: Mapping[InstructionId, BufferRef]
-    ) -> Delivery:
-        receive, by_port = self._pairs[send], self._program.plan.joined_by_port(send[0], self._pairs[send][0])
-        source = source_of(item, places.get(send))
-        carrier = self._carriers.get(send, Carrier.PORT if by_port else Carrier.SENDER)
-        if self._packets and item.op is Op.RECV_REDUCE_SEND:
-            source = item.src  # sums of packets are stored where they were made
-        if self._packets and item.op is Op.RECV_COPY_SEND:
-            source = places[send]  # packets are sent on as they are
-        stays = source.buffer == "s" and (self._packets or item.op is Op.RECV_REDUCE_SEND)
-        copied = carrier is Carrier.PORT and not stays and (self._packets or send not in self._order.lasting)
-        staging = self._scratch(send[0], item.count) if copied else None
-        connection = (send[0], block.send_peer or 0, block.channel)
-        return Delivery(connection, send, receive, carrier, places[receive], source, staging)
-
-    def _scratch(self, rank: int, chunks: int) -> BufferRef:
+    def scratch(rank: int, chunks: int) -> BufferRef:
         """Return chunks of scratch that nothing else uses."""
-        first = self._free[rank]
-        self._free[rank] += chunks
-        return BufferRef("s", first)
+        free[rank] += chunks
+        return BufferRef("s", free[rank] - chunks)
+
+    senders = {receive: send for send, receive in pairs.items()}
+    places: dict[Position, BufferRef] = {}
+    for receive, _, item in _instructions(program):
+        if item.op.receives:
+            stores = item.op.writes_dst and not item.op.reads_src
+            if uses_packets:
+                is_straight = stores and item.dst.buffer == "s"
+            else:
+                is_straight = receive in order.direct or carriers[senders[receive]] is Carrier.RECEIVER
+            places[receive] = item.dst if is_straight else scratch(receive[0], item.count)
+    found = []
+    for send, block, item in _instructions(program):
+        if not item.op.sends:
+            continue
+        source = item.src if item.op is Op.SEND else item.dst
+        if item.op is Op.RECV_REDUCE_SEND:
+            # A sum that is not stored is made where its message arrived; sums of packets are stored in the operand.
+            source = item.src if uses_packets else places[send]
+        if uses_packets and item.op is Op.RECV_COPY_SEND:
+            source = places[send]  # packets are sent on as they are
+        by_port = program.plan.joined_by_port(send[0], pairs[send][0])
+        carrier = carriers.get(send, Carrier.PORT if by_port else Carrier.SENDER)
+        stays = source.buffer == "s" and (uses_packets or item.op is Op.RECV_REDUCE_SEND)
+        is_copied = carrier is Carrier.PORT and not stays and (uses_packets or send not in order.lasting)
+        staging = scratch(send[0], item.count) if is_copied else None
+        connection = ends_of_block(send[0], block)[1]
+        found.append(Delivery(connection, send, pairs[send], carrier, places[pairs[send]], source, staging))
+    return Deliveries({each.send: each for each in found}, {each.receive: each for each in found}, tuple(free))

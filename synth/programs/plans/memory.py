@@ -1,7 +1,7 @@
-"""The memory of all ranks during calls of a plan, with what orders the accesses to each piece of a chunk."""
+"""The memory of all ranks during calls of a plan, with the accesses that are known to each piece of a chunk."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.programs.memory import BufferShape, cell_name
+from chorale.synth.programs.memory import cell_name, shape_of
 from chorale.synth.programs.plans.clocks import HAPPENED, ORDERED, Clock, PlanClocks
 from chorale.synth.programs.plans.moves import Stretch
 from chorale.synth.programs.plans.plan import ExecutionPlan
@@ -18,11 +18,11 @@ from chorale.synth.programs.program import Buffer
 
 Times = NDArray[np.int32]
 Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
-"""Which chunks pieces are of, and who contributed to them."""
+"""Identities of pieces, and who contributed to them; see `ChunkValues`."""
 
 
 class ChunkAccess(NamedTuple):
-    """Who touched a piece of a chunk, a block, a proxy or the beginning of a call, and at which time of its clock."""
+    """An access to a piece of a chunk by a block, a proxy or the beginning of a call, at a time of its clock."""
 
     component: int
     time: int
@@ -34,16 +34,16 @@ class ChunkAccess(NamedTuple):
 class PlanMemory:
     """Pieces of chunks of all ranks one after another.
 
-    values:     what they hold; chunks of call n are numbered from n * `stride`
-    first_cell: where the memory of each rank begins, and the end, in pieces
-    Before a call begins, a rank has written its input and all other memory: nobody else may touch it before he knows
-    that the call has begun. What was read is known to be over as soon as it happened; what was written has to be
-    ordered, unless the switch wrote it.
+    values:     contents; chunks of call n are numbered from n * `stride` on
+    first_cell: first piece of the memory of each rank, and the end
+
+    Before a call begins, a rank has written its input and all other memory: other ranks may only touch it when they
+    know that the call has begun. A read counts as over as soon as it happened. A write has to be ordered, unless the
+    switch made it.
     """
 
     def __init__(self, plan: ExecutionPlan, clocks: PlanClocks, pieces: int) -> None:
         self._plan, self._clocks, self._pieces = plan, clocks, pieces
-        self._shape = BufferShape(plan.collective.name, plan.chunks, len(plan.ranks), plan.in_place)
         self._layouts = [plan.layout(rank) for rank in range(len(plan.ranks))]
         self.first_cell = [0, *accumulate(layout.cells * pieces for layout in self._layouts)]
         self.stride = plan.chunks * len(plan.ranks)
@@ -52,14 +52,13 @@ class PlanMemory:
         self._writer: Times = np.zeros(cells, dtype=np.int32)
         self._written: Times = np.zeros(cells, dtype=np.int32)
         self._happened_is_enough = np.zeros(cells, dtype=np.bool_)
-        # Of each rank: who read it, and when each of them last read each piece.
+        # By rank: who has read its memory, and when each of these last read each piece.
         self._readers: list[list[int]] = [[] for _ in plan.ranks]
-        sizes = (layout.cells * pieces for layout in self._layouts)
-        self._read: list[Times] = [np.zeros((0, size), dtype=np.int32) for size in sizes]
+        self._read: list[Times] = [np.zeros((0, layout.cells * pieces), dtype=np.int32) for layout in self._layouts]
         self._cells: dict[Stretch, slice] = {}
 
     def begin(self, rank: int, call: int) -> None:
-        """Let `rank` begin `call`: its input is there, what its output holds does not matter any more."""
+        """Begin `call` of `rank`: its input is there, and its output may contain anything."""
         first, end = self.first_cell[rank], self.first_cell[rank + 1]
         layout = self._layouts[rank]
         kept = first + layout.scratch_base * self._pieces if call > 1 else end
@@ -74,7 +73,7 @@ class PlanMemory:
         self.values.members[own][:count] = np.repeat(inputs.members, self._pieces, axis=0)
 
     def cells(self, stretch: Stretch) -> slice:
-        """Return where `stretch` lies."""
+        """Return the pieces of `stretch`."""
         found = self._cells.get(stretch)
         if found is None:
             base = self._layouts[stretch.rank].base(stretch.buffer) * self._pieces
@@ -87,53 +86,64 @@ class PlanMemory:
         return bool((self.values.identity[self.cells(stretch)] < 0).any())
 
     def unwritten_name(self, stretch: Stretch) -> str:
-        """Return the first chunk of `stretch` that was never written, in words."""
+        """Return the name of the first chunk of `stretch` that was never written."""
         cells = self.cells(stretch)
-        piece = cells.start + int(np.argmax(self.values.identity[cells] < 0))
-        where = self._access(0, 0, piece)
+        where = self._access(0, 0, cells.start + int(np.argmax(self.values.identity[cells] < 0)))
         return self.name(where.rank, where.buffer, where.chunk)
 
     def racing_access(
-        self, component: int, read: tuple[Stretch, ...], written: tuple[Stretch, ...], switch: bool
+        self, component: int, read: Sequence[Stretch], written: Sequence[Stretch], by_switch: bool
     ) -> ChunkAccess | None:
-        """Note the accesses of a block or proxy; return another access to one of the pieces that comes in no order."""
+        """Record the accesses of a block or proxy, unless another access to one of the pieces is not ordered with them.
+
+        Returns:
+            That other access, or None.
+        """
+        clock = self._clocks.clock[component]
         for stretch in (*read, *written):
-            other = self._unordered_writer(component, self.cells(stretch))
-            if other is not None:
-                return other
+            cells = self.cells(stretch)
+            late = self._is_later(clock, cells)
+            if late.any():
+                return self._write(cells.start + int(late.argmax()))
         for stretch in written:
-            other = self._unknown_reader(component, stretch)
-            if other is not None:
-                return other
+            rows, readers = self._rows(stretch), self._readers[stretch.rank]
+            times = self._read[stretch.rank][:, rows]
+            later = times > clock[HAPPENED, readers][:, None]
+            if later.any():
+                reader, piece = (int(each[0]) for each in np.nonzero(later))
+                cell = self.first_cell[stretch.rank] + rows.start + piece
+                return self._access(readers[reader], int(times[reader, piece]), cell)
         time = self._clocks.time(component)
         for stretch in read:
-            row = self._reader(stretch.rank, component)
-            self._read[stretch.rank][row, self._rows(stretch)] = time
+            readers = self._readers[stretch.rank]
+            if component not in readers:
+                readers.append(component)
+                self._read[stretch.rank] = np.pad(self._read[stretch.rank], ((0, 1), (0, 0)))
+            self._read[stretch.rank][readers.index(component), self._rows(stretch)] = time
         for stretch in written:
             cells = self.cells(stretch)
             self._read[stretch.rank][:, self._rows(stretch)] = 0
             self._writer[cells], self._written[cells] = component, time
-            self._happened_is_enough[cells] = switch
+            self._happened_is_enough[cells] = by_switch
         return None
 
     def held(self, stretch: Stretch) -> Data:
-        """Return a copy of what `stretch` holds."""
+        """Return a copy of the contents of `stretch`."""
         cells = self.cells(stretch)
         return self.values.identity[cells].copy(), self.values.members[cells].copy()
 
     def store(self, stretch: Stretch, data: Data) -> None:
-        """Let `stretch` hold `data`."""
+        """Write `data` to `stretch`."""
         cells = self.cells(stretch)
         self.values.identity[cells], self.values.members[cells] = data
 
     def late_access(self, rank: int, blocks: list[int]) -> ChunkAccess | None:
-        """Return a write to `rank`, or a read of it, of which its `blocks` have not heard as its call ends; None for
-        none."""
+        """Return an access to the memory of `rank` that its `blocks` do not know of when its call ends."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         if not blocks:
             return None
         known = self._clocks.clock[blocks].max(axis=0)
-        late = self._later(known, own)
+        late = self._is_later(known, own)
         if late.any():
             return self._write(own.start + int(np.flatnonzero(late)[0]))
         mine = {self._clocks.proxy.get((rank, port)) for port in range(len(self._plan.ranks[rank].port_peers))}
@@ -144,9 +154,9 @@ class PlanMemory:
         return None
 
     def name(self, rank: int, buffer: Buffer, chunk: int) -> str:
-        """Return a chunk in words, by the name of a buffer of results where it is in one."""
+        """Return the name of a chunk, in terms of a buffer of results if it is in one."""
         layout = self._layouts[rank]
-        return cell_name(self._shape, rank, layout, layout.base(buffer) + chunk)
+        return cell_name(shape_of(self._plan), rank, layout, layout.base(buffer) + chunk)
 
     def _write(self, cell: int) -> ChunkAccess:
         return self._access(int(self._writer[cell]), int(self._written[cell]), cell)
@@ -157,33 +167,11 @@ class PlanMemory:
         buffer: Buffer = "s" if offset >= layout.scratch_base else "o" if offset >= layout.output_base else "i"
         return ChunkAccess(component, time, rank, buffer, offset - layout.base(buffer))
 
-    def _unordered_writer(self, component: int, cells: slice) -> ChunkAccess | None:
-        unknown = self._later(self._clocks.clock[component], cells)
-        return self._write(cells.start + int(unknown.argmax())) if unknown.any() else None
-
-    def _later(self, known: Clock, cells: slice) -> NDArray[np.bool_]:
-        """Return which of `cells` were written after all that `known` orders before."""
+    def _is_later(self, known: Clock, cells: slice) -> NDArray[np.bool_]:
+        """Return which of `cells` were written by something that the clock `known` does not include."""
         writer = self._writer[cells]
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])
-
-    def _unknown_reader(self, component: int, stretch: Stretch) -> ChunkAccess | None:
-        rows, readers = self._rows(stretch), self._readers[stretch.rank]
-        times = self._read[stretch.rank][:, rows]
-        later = times > self._clocks.clock[component, HAPPENED, readers][:, None]
-        if not later.any():
-            return None
-        reader, piece = (int(each[0]) for each in np.nonzero(later))
-        cell = self.first_cell[stretch.rank] + rows.start + piece
-        return self._access(readers[reader], int(times[reader, piece]), cell)
-
-    def _reader(self, rank: int, component: int) -> int:
-        """Return in which row it stands when `component` read the memory of `rank`."""
-        readers = self._readers[rank]
-        if component not in readers:
-            readers.append(component)
-            self._read[rank] = np.pad(self._read[rank], ((0, 1), (0, 0)))
-        return readers.index(component)
 
     def _rows(self, stretch: Stretch) -> slice:
         cells, first = self.cells(stretch), self.first_cell[stretch.rank]
@@ -196,12 +184,18 @@ Slot = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Packet:
-    """What a slot holds: the call, the data, what its writer had done, who wrote it when, and who has read it since."""
+    """Contents of a slot.
+
+    call:    number of the call that wrote it
+    known:   what its writer had done
+    writer, time: who wrote it, and when
+    readers: who has read it since, and when
+    """
 
     call: int
     identity: int
     members: NDArray[np.uint64]
-    told: Clock
+    known: Clock
     writer: int
     time: int
     readers: dict[int, int] = field(default_factory=dict)
@@ -222,19 +216,20 @@ class PacketSlots:
 
     def missing(self, stretch: Stretch, call: int) -> bool:
         """Return whether a packet of `call` is missing in `stretch`."""
-        return any(
-            (packet := self._slots.get(slot)) is None or packet.call < call for slot in self.slots(stretch, call)
-        )
+        packets = (self._slots.get(slot) for slot in self.slots(stretch, call))
+        return any(packet is None or packet.call < call for packet in packets)
 
     def unknown_writer(self, component: int, stretch: Stretch, call: int) -> ChunkAccess | None:
-        """Return the write of a packet of `stretch` that is not known to be there; None for none."""
+        """Return the write of a packet of `stretch` that `component` cannot know to be there; None if there is none."""
         known = self._clocks.clock[component, HAPPENED]
         packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
-        """Return the access of who may still use a slot of `stretch` when a block or proxy writes it, or has written it
-        again before it is read; None for none."""
+        """Return an access that is not ordered with one of `component`; None if there is none.
+
+        It is by someone who may still use a slot that is written, or who overwrote a slot before it is read.
+        """
         known = self._clocks.clock[component, HAPPENED]
         for slot in self.slots(stretch, call):
             packet = self._slots.get(slot)
@@ -258,19 +253,19 @@ class PacketSlots:
         return ChunkAccess(component, time, slot[0], "s", slot[2] // self._pieces)
 
     def take(self, component: int, stretch: Stretch, call: int) -> Data:
-        """Return what the packets of `stretch` hold; the reader learns what their writers had done."""
+        """Return the contents of the packets of `stretch`; `component` learns what their writers had done."""
         packets = [self._slots[slot] for slot in self.slots(stretch, call)]
         time = self._clocks.time(component)
         known = self._clocks.clock[component, HAPPENED]
         for packet in packets:
             packet.readers[component] = time
-            np.maximum(known, packet.told, out=known)
+            np.maximum(known, packet.known, out=known)
         identity = np.array([packet.identity for packet in packets], dtype=np.int64)
         return identity, np.array([packet.members for packet in packets], dtype=np.uint64)
 
     def put(self, component: int, stretch: Stretch, call: int, data: Data) -> None:
         """Write `data` as packets of `call`."""
-        told, time = self._clocks.packet(component), self._clocks.time(component)
+        known, time = self._clocks.packet(component), self._clocks.time(component)
         identity, members = data
         for piece, slot in enumerate(self.slots(stretch, call)):
-            self._slots[slot] = Packet(call, int(identity[piece]), members[piece].copy(), told, component, time)
+            self._slots[slot] = Packet(call, int(identity[piece]), members[piece].copy(), known, component, time)

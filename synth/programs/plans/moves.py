@@ -1,7 +1,7 @@
-"""What operations of a plan read and write: stretches of pieces of chunks, and what becomes of them.
+"""The data that operations of a plan move: stretches of pieces of chunks that are read and written.
 
-A chunk is cut into as many pieces as the parts need that groups of blocks and pipelines work on. A pipeline is taken to
-have one part, or two: more change nothing of what is ordered.
+A chunk is cut into as many pieces as needed by the parts that groups of blocks and pipelines work on. A pipeline is
+assumed to have one part or two: more parts do not change what is ordered.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One way of data: the sum of all that is read, or a copy, goes to all that is written.
+    """One transfer of data: the sum of everything that is read, or a copy, goes to everything that is written.
 
     reads, writes:   plain data
-    takes, packets:  packets that are waited for, and that are written
-    port:            which of the channels of the operation does it, None for the threads of the block
+    takes, packets:  packets that are waited for, and packets that are written
+    port:            which of the channels of the operation does it; None for the threads of the block
     switch:          whether the switch reads and writes
-    waits:           whether packets are waited for; a port sends on what is there
+    waits:           whether packets are waited for; a port sends whatever is there
     """
 
     reads: tuple[Stretch, ...] = ()
@@ -45,7 +45,7 @@ class Move:
 
 
 def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
-    """Return into how many pieces chunks are cut, with pipelines of so many `parts`."""
+    """Return the pieces of a chunk if pipelines have `parts` parts; a number above MAX_PIECES if there are too many."""
     pieces = 1
     for body in plan.ranks:
         for block in body.blocks:
@@ -62,17 +62,17 @@ def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Which part of a pipeline an operation is in."""
+    """Part `number` of a pipeline of `parts` parts."""
 
     number: int = 0
     parts: int = 1
 
 
 class Step(NamedTuple):
-    """An operation as a block comes to it, pipelines repeated.
+    """An operation in the order of its block, with pipelines repeated.
 
-    number:   of the operation in its block; of a pipeline, for all in it
-    channels: of the operation, by their numbers within the rank
+    number:   number of the operation in its block; operations of a pipeline have that of the pipeline
+    channels: channels of the operation, by their numbers within the rank
     """
 
     number: int
@@ -82,7 +82,7 @@ class Step(NamedTuple):
 
 
 def unrolled(block: PlanBlock, parts: int) -> Iterator[Step]:
-    """Yield what `block` does in its order, with pipelines in so many `parts`."""
+    """Yield the operations of `block` in order, with pipelines in `parts` parts."""
     for number, operation in enumerate(block.operations):
         is_pipeline = operation.action is Action.PIPELINE
         for part in range(parts if is_pipeline else 1):
@@ -93,9 +93,16 @@ def unrolled(block: PlanBlock, parts: int) -> Iterator[Step]:
                 yield Step(number, each, repeat, channels)
 
 
+_PAIRS = frozenset(
+    {Action.PUT, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH, Action.GET, Action.COPY, Action.PUT_PACKETS}
+    | {Action.READ_PUT_PACKETS, Action.COPY_PACKETS, Action.UNPACK_PACKETS}
+)
+"""Operations in which each source goes to the target at the same position."""
+
+
 @dataclass(frozen=True, slots=True)
 class MoveMaker:
-    """Makes the moves of operations of `plan`, whose chunks have `pieces` pieces."""
+    """Returns the moves of operations of `plan`, whose chunks have `pieces` pieces."""
 
     plan: ExecutionPlan
     pieces: int
@@ -105,28 +112,31 @@ class MoveMaker:
         sources = [self._stretches(rank, block, operation, each, repeat) for each in operation.sources]
         targets = [self._stretches(rank, block, operation, each, repeat) for each in operation.targets]
         action = operation.action
-        if operation.kind == "switch":
-            return [self._by_switch(action, sources, targets)]
-        if action in _PAIRS:
-            pairs = zip(sources, targets, strict=True)
-            made = [_paired(action, source[0], target[0]) for source, target in pairs]
-            if operation.kind != "port":
-                return made
-            if action is Action.PUT_PACKETS:
-                made = [replace(move, reads=(), takes=move.reads, waits=False) for move in made]
-            return [replace(move, port=number) for number, move in enumerate(made)]
-        return [_summed(action, [each[0] for each in sources], [each[0] for each in targets])]
-
-    def _by_switch(self, action: Action, sources: list[list[Stretch]], targets: list[list[Stretch]]) -> Move:
-        reads, writes = tuple(sources[0]), tuple(targets[0])
         if action is Action.GROUP_STORE_PACKETS:
-            return Move(reads, packets=writes)
-        return Move(reads, writes=writes, switch=True)
+            return [Move(tuple(sources[0]), packets=tuple(targets[0]))]
+        if operation.kind == "switch":
+            return [Move(tuple(sources[0]), writes=tuple(targets[0]), switch=True)]
+        read, written = (tuple(each[0] for each in side) for side in (sources, targets))
+        if action not in _PAIRS:
+            if action.packets:
+                return [Move(read[:1], read[1:], written[:1], written[1:])]
+            return [Move(read, writes=written)]
+        takes_packets = action in (Action.READ_PUT_PACKETS, Action.UNPACK_PACKETS)
+        writes_packets = action.packets and action is not Action.UNPACK_PACKETS
+        made = []
+        for source, target in zip(read, written, strict=True):
+            from_ = ((), (source,)) if takes_packets else ((source,), ())
+            made.append(Move(*from_, *(((), (target,)) if writes_packets else ((target,), ()))))
+        if operation.kind != "port":
+            return made
+        if action is Action.PUT_PACKETS:
+            made = [replace(move, reads=(), takes=move.reads, waits=False) for move in made]
+        return [replace(move, port=number) for number, move in enumerate(made)]
 
     def _stretches(
         self, rank: int, block: PlanBlock, operation: Operation, operand: Operand, repeat: Repeat
     ) -> list[Stretch]:
-        """Return where `operand` lies: one stretch, or of a switch one at each rank of the group."""
+        """Return the places of `operand`: one stretch, or for a switch one at each rank of the group."""
         body = self.plan.ranks[rank]
         places: list[tuple[int, Buffer]]
         if operand.switch is not None:
@@ -137,40 +147,7 @@ class MoveMaker:
         else:
             places = [(rank, operand.buffer or "s")]
         number, of = operation.part
-        whole = operand.count * self.pieces
-        share = whole // of
+        share = operand.count * self.pieces // of
         part = share // repeat.parts
         first = operand.first * self.pieces + number * share + repeat.number * part
         return [Stretch(each, buffer, first, part) for each, buffer in places]
-
-
-_PAIRS = frozenset(
-    {
-        Action.PUT,
-        Action.PUT_SIGNAL,
-        Action.PUT_SIGNAL_FLUSH,
-        Action.GET,
-        Action.COPY,
-        Action.PUT_PACKETS,
-        Action.READ_PUT_PACKETS,
-        Action.COPY_PACKETS,
-        Action.UNPACK_PACKETS,
-    }
-)
-"""Each source goes to the target at the same position."""
-
-
-def _paired(action: Action, source: Stretch, target: Stretch) -> Move:
-    if action is Action.READ_PUT_PACKETS:
-        return Move(takes=(source,), packets=(target,))
-    if action is Action.UNPACK_PACKETS:
-        return Move(takes=(source,), writes=(target,))
-    if action.packets:
-        return Move(reads=(source,), packets=(target,))
-    return Move(reads=(source,), writes=(target,))
-
-
-def _summed(action: Action, sources: list[Stretch], targets: list[Stretch]) -> Move:
-    if not action.packets:
-        return Move(reads=tuple(sources), writes=tuple(targets))
-    return Move((sources[0],), tuple(sources[1:]), (targets[0],), tuple(targets[1:]))

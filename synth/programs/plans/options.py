@@ -1,4 +1,4 @@
-"""How a plan moves what a program sends: choices of the lowering, and what it knows of the machines."""
+"""Options of plans: how data are moved, and facts about the machines."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,15 @@ MAX_PIPELINE_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Choices for one-sided runtimes; programs of sends and receives have no use for them.
+    """Choices for one-sided runtimes; other runtimes ignore them.
 
-    reads:          whether receivers read what stays where it is until they have it, instead of being written to
-    group:          how many thread blocks share the chunks of a block of the program
-    pipeline_bytes: in parts of how many bytes chunks go through the steps of a block; 0: as a whole
-    boxes:          the box of each rank; ranks of different boxes have ports between them. (): all are in one box
-    threads:        of a thread block; None: as many as the executor takes
-    resident_blocks: how many thread blocks of a rank may run at once; blocks beyond are not shared. None: no bound
+    reads:          whether receivers read data that stays in place until they have it, instead of being written to
+    group:          number of thread blocks that share the chunks of a block of the program
+    pipeline_bytes: bytes of the parts in which chunks go through the steps of a block; 0 for complete chunks
+    boxes:          box of each rank; ranks of different boxes have ports between them; () if all are in one box
+    resident_blocks: number of thread blocks of a rank that can run at once; further blocks are not shared; None: no
+                    bound
+    threads:        threads of a thread block; None for the default of the executor
     """
 
     reads: bool = False
@@ -39,15 +40,10 @@ class PlanOptions:
             rule = "a pipeline must not be shared by a group, which would go beyond the end of its share"
             raise InvalidInput(rule, f"groups of {self.group}", "use one of the two")
 
-    @property
-    def by_chunk(self) -> bool:
-        """Whether every operation is on one chunk, so that shares of all operations are the same."""
-        return self.group > 1 or self.pipeline_bytes > 0
-
     def joined_by_port(self, first: int, second: int) -> bool:
         """Return whether two ranks are in different boxes."""
         return bool(self.boxes) and self.boxes[first] != self.boxes[second]
 
 
 WHOLE_CHUNKS = PlanOptions()
-"""Senders write chunks as they are, with one thread block for each block of the program, in one box."""
+"""Senders write complete chunks, with one thread block for each block of the program, in one box."""

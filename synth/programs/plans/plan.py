@@ -1,11 +1,10 @@
 """The ExecutionPlan: a collective as one-sided operations, as the executor of MSCCL++ runs it.
 
-Thread blocks move data over three kinds of channels: they write into memory of other ranks of their box (`put`) or read
-it (`get`), have a proxy of the host write for them (ports, also to other boxes), or ask a switch to add the memory of
-all ranks and to multicast. They notify each other by signals, or send packets: data with a flag, for which the reader
+Thread blocks move data over three kinds of channels: they write to memory of other ranks of their box (`put`) or read
+it (`get`), let a proxy on the host write for them (ports, also to other boxes), or ask a switch to add the memory of
+all ranks and to multicast. They notify each other by signals, or send packets: data with a flag for which the reader
 waits. Nothing matches sends with receives, and nothing holds a sender back. Only `nop` makes the threads of a block
-wait for each other: what one thread learned by a wait holds for the others after it, and what all threads wrote may be
-signalled after it.
+wait for each other: after it, all threads know what one of them waited for, and a signal covers what all of them wrote.
 """
 
 from __future__ import annotations
@@ -16,27 +15,24 @@ from enum import StrEnum
 from typing import Literal
 
 from chorale.synth.collective import Collective
-from chorale.synth.programs.memory import BufferShape, Layout
+from chorale.synth.programs.memory import Layout, shape_of
 from chorale.synth.programs.program import Buffer, Message
 
 TARGET = "mscclpp-json"
-
-
 Kind = Literal["memory", "port", "switch"]
-"""Kinds of channels: into memory of peers, through a proxy of the host, through a switch that adds and multicasts."""
+"""Kinds of channels: to memory of peers, through a proxy on the host, through a switch that adds and multicasts."""
 
 
 class Action(StrEnum):
-    """Operations of a block, under the names that the executor knows. Packets are data with flags of their call, which
-    a reader waits for; they are in scratch."""
+    """Operations of a block, under the names that the executor knows. Packets lie in scratch."""
 
     NOP = "nop"  # all threads of the block wait for each other
     BARRIER = "barrier"  # all threads of some blocks of the rank wait for each other
-    SIGNAL = "signal"  # tell the peer of each channel once
-    WAIT = "wait"  # until the peer of each channel has told once more
-    RELAXED_SIGNAL = "rlxsignal"  # the same, and says nothing of what was written before
+    SIGNAL = "signal"  # notify the peer of each channel once
+    WAIT = "wait"  # until the peer of each channel has signalled once more
+    RELAXED_SIGNAL = "rlxsignal"  # the same, without an order with earlier writes
     RELAXED_WAIT = "rlxwait"
-    FLUSH = "flush"  # the executor takes the number of channels from targets, of which there are none
+    FLUSH = "flush"  # does nothing: the executor takes the channels from the targets, and there are none
     ACQUIRE = "sem_acquire"  # until a semaphore of the rank is above 0, then take 1
     RELEASE = "sem_release"  # add 1 to a semaphore of the rank
     PUT = "put"  # write local chunks to a peer
@@ -79,7 +75,7 @@ class Action(StrEnum):
 
     @property
     def signals(self) -> bool:
-        """Whether it tells peers that something has been done."""
+        """Whether it signals peers."""
         return self in _SIGNALLING
 
     @property
@@ -96,8 +92,12 @@ _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).i
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`count` chunks from `first` on: in a `buffer` of the own rank, in the remote buffer `remote` of the block, or in
-    the buffer of its switch channel `switch` at all ranks of the group."""
+    """`count` chunks from `first` on, in one of three places.
+
+    buffer: a buffer of the same rank
+    remote: number of a remote buffer of the block
+    switch: number of a switch channel of the block: its buffer at all ranks of the group
+    """
 
     first: int
     count: int
@@ -110,10 +110,10 @@ class Operand:
 class Operation:
     """One operation. `channels` are numbers within the block, `semaphores` within the rank.
 
-    kind:     of its channels and remote operands
-    part:     which of how many equal parts of its chunks it works on: a group of blocks shares them
+    kind:     kind of its channels and remote operands
+    part:     index and number of the equal parts of its chunks that a group of blocks shares
     barrier:  number within the rank, and how many blocks meet there
-    pipeline: bytes of a part and chunks of the whole, of `body`, the operations that are repeated
+    pipeline: bytes of a part, and chunks in all, of a pipeline that repeats `body`
     """
 
     action: Action
@@ -130,8 +130,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A thread block. `channels` and `remotes` are the channels and remote buffers of the rank that it numbers anew,
-    those of memory, of ports, and of switches."""
+    """A thread block. Operations refer to positions in these tuples of channels and remote buffers of the rank."""
 
     channels: tuple[int, ...]
     remotes: tuple[int, ...]
@@ -141,20 +140,15 @@ class PlanBlock:
     switches: tuple[int, ...] = ()
 
     def channels_of(self, kind: Kind) -> tuple[int, ...]:
-        """Return its channels of `kind`, by their numbers within the rank."""
+        """Return the channels of `kind`, by their numbers within the rank."""
         return self.channels if kind == "memory" else self.port_channels if kind == "port" else self.switches
 
     def remotes_of(self, kind: Kind) -> tuple[int, ...]:
-        """Return the remote buffers that it reaches by channels of `kind`."""
+        """Return the remote buffers that are reached by channels of `kind`."""
         return self.port_remotes if kind == "port" else self.remotes
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether it works on parts of chunks: as a member of a group."""
-        return any(operation.part[1] > 1 for operation in self.every_operation())
-
     def every_operation(self) -> Iterator[Operation]:
-        """Yield all operations, those in pipelines after their pipeline."""
+        """Yield all operations; those in a pipeline come after it."""
         for operation in self.operations:
             yield operation
             yield from operation.body
@@ -164,12 +158,12 @@ class PlanBlock:
 class RankPlan:
     """What one rank executes.
 
-    peers:      the rank at the other end of each channel. The i-th channel with a peer is its i-th with this rank
-    remotes:    rank and buffer of what blocks write to elsewhere
-    semaphores: the value that each has before the first call
-    port_peers: as `peers`, of ports
-    switches:   of each switch channel the buffer, and the ranks of the group
-    access:     by which kinds of channels each of `remotes` is reached; memory where it is missing
+    peers:      rank at the other end of each channel; the i-th channel with a peer is its i-th channel with this rank
+    remotes:    rank and buffer of the memory of other ranks that blocks access
+    semaphores: value of each semaphore before the first call
+    port_peers: as `peers`, for ports
+    switches:   buffer and ranks of the group of each switch channel
+    access:     kinds of channels by which each of `remotes` is reached; memory if it is missing
     """
 
     input_chunks: int
@@ -192,9 +186,9 @@ class RankPlan:
 class PlanSettings:
     """Settings of the executor in addition to the operations.
 
-    packets:        whether scratch holds packets: the protocol LL
-    double_scratch: whether calls use the halves of scratch by turns
-    reuse:          whether large chunks use parts of scratch again, in pipelines
+    packets:        whether scratch contains packets: the protocol LL
+    double_scratch: whether calls use the halves of scratch alternately
+    reuse:          whether large chunks reuse parts of scratch, in pipelines
     """
 
     packets: bool = False
@@ -206,9 +200,9 @@ class PlanSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A collective as one-sided operations of every rank; buffers and chunks are those of `Program`.
+    """A collective as one-sided operations of every rank; buffers and chunks have the same meaning as in `Program`.
 
-    min_bytes, max_bytes: sizes of the vector, both inclusive, that the plan is meant for
+    min_bytes, max_bytes: smallest and largest size of the vector that the plan is for
     """
 
     name: str
@@ -234,7 +228,7 @@ class ExecutionPlan:
 
     @property
     def channels(self) -> int:
-        """The most channels of a rank."""
+        """Largest number of channels of a rank."""
         return max(len(body.peers) + len(body.port_peers) for body in self.ranks)
 
     @property
@@ -243,23 +237,22 @@ class ExecutionPlan:
         return max(self.ranks[0].input_chunks, self.ranks[0].output_chunks)
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return who may write to whom, or be read by him."""
+        """Return the pairs of ranks of which one may access memory of the other."""
         written = {(rank, peer) for rank, body in enumerate(self.ranks) for peer, _ in body.remotes}
         groups = {group for body in self.ranks for _, group in body.switches}
         return written | {(rank, peer) for group in groups for rank in group for peer in group if rank != peer}
 
     def messages(self) -> Iterator[Message]:
-        """Yield what is moved between ranks, of each block in order. O(operations)."""
+        """Yield the transfers between ranks, those of each block in order. O(operations)."""
         for rank, body in enumerate(self.ranks):
             for block in body.blocks:
                 for operation in block.every_operation():
                     yield from self.puts(rank, block, operation)
 
     def puts(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
-        """Return what `operation` of `block` moves between ranks: what it writes to others, and what it reads of them.
+        """Return what `operation` of `block` of `rank` moves between ranks, by writing or by reading.
 
-        Each direction between two ranks has a channel of its own, of several the block's. Packets carry as many bytes
-        of flags as of data. A switch takes and gives chunks of each rank of a group once.
+        Packets carry as many bytes of flags as of data. A switch takes or gives chunks of each rank of a group once.
         """
         if not operation.action.moves:
             return []
@@ -269,7 +262,12 @@ class ExecutionPlan:
         for operands, reads in ((operation.targets, False), (operation.sources, True)):
             for operand in operands:
                 chunks = -(-operand.count * flags // operation.part[1])
-                for peer in self._others(rank, block, operation, operand):
+                others: Sequence[int] = ()
+                if operand.remote is not None:
+                    others = [body.remotes[block.remotes_of(operation.kind)[operand.remote]][0]]
+                elif operand.switch is not None:
+                    others = [peer for peer in body.switches[block.switches[operand.switch]][1] if peer != rank]
+                for peer in others:
                     own = next(
                         (number for number in numbers if operation.kind != "switch" and peers[number] == peer), 0
                     )
@@ -277,24 +275,14 @@ class ExecutionPlan:
                     found.append(Message(*ends, peers[:own].count(peer) // 2, chunks))
         return found
 
-    def _others(self, rank: int, block: PlanBlock, operation: Operation, operand: Operand) -> Sequence[int]:
-        """Return the other ranks whose memory `operand` names."""
-        body = self.ranks[rank]
-        if operand.remote is not None:
-            return [body.remotes[block.remotes_of(operation.kind)[operand.remote]][0]]
-        if operand.switch is not None:
-            return [peer for peer in body.switches[block.switches[operand.switch]][1] if peer != rank]
-        return []
-
     def layout(self, rank: int) -> Layout:
         """Return the memory of `rank`."""
-        shape = BufferShape(self.collective.name, self.chunks, len(self.ranks), self.in_place)
-        return shape.layout(rank, self.ranks[rank].scratch_chunks)
+        return shape_of(self).layout(rank, self.ranks[rank].scratch_chunks)
 
     def other_end(self, rank: int, channel: int, kind: Kind = "memory") -> tuple[int, int]:
-        """Return the peer of `channel` of `rank`, and the number that it gives the channel.
+        """Return the peer of `channel` of `rank`, and the number of the channel at the peer.
 
-        Where the peer declares fewer channels, it gets further ones, which it does not use.
+        If the peer declares fewer channels, it gets further ones, which it does not use.
         """
         peers = self.ranks[rank].peers_of(kind)
         peer = peers[channel]
@@ -311,9 +299,9 @@ MAX_OPERATION_CHANNELS = 8  # of an operation
 MAX_OPERANDS = 10  # on either side of an operation
 MAX_OPERATION_SEMAPHORES = 16  # of an operation
 MAX_BARRIERS = 16  # of a rank
-OFFSET_BYTES = 2**32  # offsets in buffers are kept in 32 bits
+OFFSET_BYTES = 2**32  # offsets in buffers have 32 bits
 
 
 def largest_bytes(chunks: int, scratch_chunks: int) -> int:
-    """Return the size of the largest vector of `chunks` of which all offsets, also in scratch, can be told."""
+    """Return the bytes of the largest vector of `chunks` chunks whose offsets, also in scratch, fit in 32 bits."""
     return (OFFSET_BYTES - 1) // max(chunks, scratch_chunks) * chunks

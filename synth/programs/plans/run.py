@@ -1,6 +1,6 @@
-"""Calls of a plan, one after the other on each rank, on sets of contributions, and what goes wrong in them.
+"""Runs consecutive calls of a plan on sets of contributions, and reports what goes wrong.
 
-All that touches a chunk is held to an order by the clocks of `chorale.synth.programs.plans.clocks`.
+The clocks of `chorale.synth.programs.plans.clocks` check that all accesses to a chunk are ordered.
 """
 
 from dataclasses import replace
@@ -13,32 +13,30 @@ from chorale.synth.programs.plans.clocks import PlanClocks, clock_shape
 from chorale.synth.programs.plans.memory import ChunkAccess, Data, PacketSlots, PlanMemory
 from chorale.synth.programs.plans.moves import MAX_PIECES, Move, MoveMaker, Step, pieces_of_a_chunk, unrolled
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
-from chorale.synth.programs.postconditions import (
-    MAX_REPORTED,
-    ChunkValues,
-    describe,
-    result_violations,
-    unwritten_values,
-)
-from chorale.synth.programs.program import ProgramViolation
+from chorale.synth.programs.postconditions import MAX_REPORTED, ChunkValues, describe, result_violations
+from chorale.synth.programs.program import Position, ProgramViolation
 
 MAX_MOVES = 2**24
 MAX_PACKETS = 2**20
 MAX_CELLS = 2**24
 MAX_CLOCK_ENTRIES = 2**29
 """Of 16 bits each."""
+STALE = 2**62
+"""Identity of a chunk that comes from an earlier call."""
 
 
 def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
     """Return what goes wrong when the structurally sound `plan` runs; the first fault ends the check.
 
-    Signals, semaphores, packets and scratch stay from call to call, so that two calls are run, or three where calls
-    use the halves of scratch by turns. Pipelines are run in one part and in two. What each block does depends on no
+    Signals, semaphores, packets and scratch stay from call to call, so two calls are run, or three if calls use the
+    halves of scratch alternately. Pipelines are run in one part and in two. What a block does does not depend on the
     order of the blocks, because each direction of a channel, each semaphore and each packet has one writer (G. Kahn,
     1974): one run finds every deadlock, and, by its clocks, every race.
     O(operations * blocks + chunks moved * blocks of a rank).
 
-    max_cells: limit of memory, in pieces of chunks on all ranks; a plan beyond it breaks the rule `size`
+    Args:
+        plan: The plan.
+        max_cells: Limit of memory, in pieces of chunks on all ranks; a plan beyond it breaks the rule `size`.
     """
     calls = 3 if plan.settings.double_scratch else 2
     piped = any(operation.body for body in plan.ranks for block in body.blocks for operation in block.operations)
@@ -51,7 +49,7 @@ def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -
 
 
 def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
-    """Return why `plan` is too large to be executed here, "" if it is not."""
+    """Return why `plan` is too large to be executed here; "" if it is not."""
     pieces = pieces_of_a_chunk(plan, parts)
     if pieces > MAX_PIECES:
         return f"parts of a chunk: {pieces} are more than the {MAX_PIECES} that can be checked"
@@ -71,7 +69,7 @@ def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
 
 
 class Fault(NamedTuple):
-    """The rule that a move breaks, and how; of a race the other access."""
+    """The rule that a move breaks, and how; `other` is the other access of a race."""
 
     rule: str
     message: str
@@ -79,7 +77,7 @@ class Fault(NamedTuple):
 
 
 class PlanRun:
-    """`calls` calls of `plan`, whose pipelines have so many `parts`."""
+    """`calls` calls of `plan`, with pipelines of `parts` parts. Blocks are numbered through over all ranks."""
 
     def __init__(self, plan: ExecutionPlan, parts: int, calls: int) -> None:
         self._plan, self._calls = plan, calls
@@ -89,7 +87,7 @@ class PlanRun:
         self._blocks_of: list[list[int]] = [[] for _ in plan.ranks]
         for number, (rank, _) in enumerate(self._blocks):
             self._blocks_of[rank].append(number)
-        # The proxy of a port receives puts and signals.
+        # The proxy of a port gets puts and signals.
         lengths = [[len(self._steps[number]) for number in numbers] for numbers in self._blocks_of]
         most = (
             2 * sum(each) if body.port_peers else max(each, default=0)
@@ -111,18 +109,30 @@ class PlanRun:
         while moved:
             moved = False
             for number in range(len(self._blocks)):
-                before = self._at[number]
-                fault = self._advance(number)
-                if fault is not None:
-                    return [fault]
-                moved |= self._at[number] != before
-            for rank in range(len(self._plan.ranks)):
-                if self._is_over(rank) and self._call[rank] <= self._calls:
+                while self._has_more(number):
+                    done = self._step(number)
+                    if not isinstance(done, bool):
+                        return [done]
+                    if not done:
+                        break
+                    moved = True
+            for rank, blocks in enumerate(self._blocks_of):
+                is_over = all(self._at[number] == len(self._steps[number]) for number in blocks)
+                if is_over and self._call[rank] <= self._calls:
                     found = self._end(rank)
                     if found:
                         return found
                     moved = True
-        return self._stuck()
+        # Blocks that hang in later calls wait for those of the earliest call in which some hang.
+        found = []
+        earliest = min(self._call)
+        for number, (rank, index) in enumerate(self._blocks):
+            if self._has_more(number) and self._call[rank] == earliest:
+                step = self._steps[number][self._at[number]]
+                again = f", in call {earliest}" if earliest > 1 else ""
+                message = f"{step.operation.action.value} never ends{again}"
+                found.append(ProgramViolation.at("deadlock", message, rank, index, step.number))
+        return found[:MAX_REPORTED]
 
     def _begin(self, rank: int, call: int) -> None:
         self._call[rank] = call
@@ -133,48 +143,27 @@ class PlanRun:
         for number in self._blocks_of[rank]:
             self._at[number] = 0
 
-    def _is_over(self, rank: int) -> bool:
-        return all(self._at[number] == len(self._steps[number]) for number in self._blocks_of[rank])
-
     def _end(self, rank: int) -> list[ProgramViolation]:
-        """End the call of `rank` and begin the next; return what is wrong with its result."""
+        """End the call of `rank` and begin the next one; return what is wrong with its result."""
         for number in self._blocks_of[rank]:
             self._clocks.join(number)
         late = self._memory.late_access(rank, self._blocks_of[rank])
         if late is not None:
             what = self._memory.name(late.rank, late.buffer, late.chunk)
-            message = f"its call may end before {self._name(late, -1)} has written to {what}, or read of it"
+            message = f"its call may end before {self._name(late)} has written to {what}, or read of it"
             return [replace(ProgramViolation.at("late put", message, rank), other=self._position(late))]
-        found = self._result(rank)
-        self._begin(rank, self._call[rank] + 1)
-        return found
-
-    def _result(self, rank: int) -> list[ProgramViolation]:
-        """Return what is wrong in the memory of `rank` at the end of its call."""
-        plan, pieces = self._plan, self._pieces
-        layout = plan.layout(rank)
-        own = slice(self._memory.first_cell[rank], self._memory.first_cell[rank + 1])
-        identity, members = self._memory.values.identity[own], self._memory.values.members[own]
-        own_call = identity // self._memory.stride == self._call[rank]
-        shown = np.where(identity < 0, identity, np.where(own_call, identity % self._memory.stride, STALE))
-        found: list[ProgramViolation] = []
+        memory, pieces = self._memory, self._pieces
+        own = slice(memory.first_cell[rank], memory.first_cell[rank + 1])
+        identity, members = memory.values.identity[own], memory.values.members[own]
+        is_own_call = identity // memory.stride == self._call[rank]
+        shown = np.where(identity < 0, identity, np.where(is_own_call, identity % memory.stride, STALE))
         for piece in range(pieces):
-            values = unwritten_values(layout.cells, members.shape[1])
-            values.identity[:], values.members[:] = shown[piece::pieces], members[piece::pieces]
-            found += rank_result_violations(plan, rank, values)
+            values = ChunkValues(shown[piece::pieces], members[piece::pieces])
+            found = result_violations(self._plan, [self._plan.layout(rank)], [0], values, rank)
             if found:
-                return found[:MAX_REPORTED]
-        return found
-
-    def _advance(self, number: int) -> ProgramViolation | None:
-        """Go on with a block as far as it can; return the first fault."""
-        while self._has_more(number):
-            done = self._step(number)
-            if not isinstance(done, bool):
-                return done
-            if not done:
-                return None
-        return None
+                return found
+        self._begin(rank, self._call[rank] + 1)
+        return []
 
     def _has_more(self, number: int) -> bool:
         return self._at[number] < len(self._steps[number]) and self._call[self._blocks[number][0]] <= self._calls
@@ -193,7 +182,7 @@ class PlanRun:
         return any(self._packets.missing(each, call) for move in moves if move.waits for each in move.takes)
 
     def _is_ready(self, number: int) -> bool:
-        """Return whether a block need not wait now; at a barrier it has to come first to see."""
+        """Return whether a block need not wait now; at a barrier it has to arrive first to find out."""
         if not self._has_more(number) or not self._clocks.may_advance(number, self._steps[number][self._at[number]]):
             return False
         return not self._lacks_packets(number, self._next_moves(number))
@@ -214,40 +203,55 @@ class PlanRun:
         return True
 
     def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        """Move data; return the rule that it breaks, and how."""
-        call = self._call[self._blocks[number][0]]
+        """Move data; return the rule that the move breaks, and how."""
+        call, memory, packets = self._call[self._blocks[number][0]], self._memory, self._packets
         doer = self._doer(number, step, move)
         for each in move.reads:
-            if self._memory.unwritten(each):
-                return Fault("uninitialised", f"reads {self._memory.unwritten_name(each)}, which was never written")
-        if any(self._packets.missing(each, call) for each in move.takes):
+            if memory.unwritten(each):
+                return Fault("uninitialised", f"reads {memory.unwritten_name(each)}, which was never written")
+        if any(packets.missing(each, call) for each in move.takes):
             return Fault("uninitialised", "sends packets on that may not be there yet")
-        data: list[Data] = []
-        other = self._take(doer, call, move, data)
-        if other is None:
-            other = self._race(doer, call, move)
+        taken: list[Data] = []
+        other = None
+        for each in move.takes:
+            # What packets convey holds for everything that the move does afterwards.
+            other = packets.racing(doer, each, call, write=False)
+            if other is None and not move.waits:
+                other = packets.unknown_writer(doer, each, call)
+            if other is not None:
+                return Fault("race", self._unordered(other, number), other)
+            taken.append(packets.take(doer, each, call))
+        for each in move.packets:
+            other = other or packets.racing(doer, each, call, write=True)
+        other = other or memory.racing_access(doer, move.reads, move.writes, move.switch)
         if other is not None:
             return Fault("race", self._unordered(other, number), other)
-        data = [*(self._memory.held(each) for each in move.reads), *data]
-        total = data[0]
-        for further in data[1:]:
-            wrong = _without_sum(total, further)
-            if wrong is not None:
-                return Fault("reduction", self._sum(*wrong))
-            total = total[0], total[1] | further[1]
+        total, *summands = [*map(memory.held, move.reads), *taken]
+        for added in summands:
+            wrong = total[0] != added[0]
+            # Without words every chunk has one contribution only, and cannot be added to.
+            wrong |= (total[1] & added[1]).any(axis=1) if total[1].shape[1] else True
+            if wrong.any():
+                at = int(np.flatnonzero(wrong)[0])
+                texts = (
+                    describe(ChunkValues(identity % memory.stride, members), at, self._plan)
+                    for identity, members in (added, total)
+                )
+                return Fault("reduction", "adds {} to {}".format(*texts))
+            total = total[0], total[1] | added[1]
         for each in move.writes:
-            self._memory.store(each, total)
+            memory.store(each, total)
         for each in move.packets:
-            self._packets.put(doer, each, call, total)
+            packets.put(doer, each, call, total)
         self._signal(number, step, move)
         return None
 
     def _doer(self, number: int, step: Step, move: Move) -> int:
-        """Return who moves the data: the block, or the proxy of a port, which is told by one thread."""
+        """Return who moves the data: the block, or the proxy of a port, which one thread instructs."""
         if move.port is None:
             return number
         if move.takes and move.waits:
-            self._clocks.join(number)  # all threads have their packets before the port is told
+            self._clocks.join(number)  # all threads have their packets before the port is instructed
         channel = step.channels[move.port]
         self._clocks.push(number, move.port, channel)
         return self._clocks.proxy[self._blocks[number][0], channel]
@@ -261,30 +265,8 @@ class PlanRun:
             proxy = self._clocks.proxy[self._blocks[number][0], step.channels[move.port]]
             self._clocks.hear(number, move.port, self._clocks.clock[proxy].copy())
 
-    def _take(self, doer: int, call: int, move: Move, data: list[Data]) -> ChunkAccess | None:
-        """Take the packets that `move` waits for into `data`; what they tell holds for all that it does after that."""
-        for each in move.takes:
-            other = self._packets.racing(doer, each, call, write=False)
-            if other is None and not move.waits:
-                other = self._packets.unknown_writer(doer, each, call)
-            if other is not None:
-                return other
-            data.append(self._packets.take(doer, each, call))
-        return None
-
-    def _race(self, doer: int, call: int, move: Move) -> ChunkAccess | None:
-        for each in move.packets:
-            other = self._packets.racing(doer, each, call, write=True)
-            if other is not None:
-                return other
-        return self._memory.racing_access(doer, move.reads, move.writes, move.switch)
-
-    def _sum(self, added: Data, to: Data) -> str:
-        values = [ChunkValues(identity % self._memory.stride, members) for identity, members in (added, to)]
-        return f"adds {describe(values[0], 0, self._plan)} to {describe(values[1], 0, self._plan)}"
-
     def _unordered(self, other: ChunkAccess, number: int) -> str:
-        """Return what is wrong with two accesses, the second of which block `number` asks for."""
+        """Return what is wrong with two accesses, the second of which is by block `number`."""
         what, nothing = self._memory.name(other.rank, other.buffer, other.chunk), "and nothing orders the two"
         if other.component == number:
             position = self._position(other)
@@ -293,52 +275,18 @@ class PlanRun:
         if other.component >= self._clocks.begun:
             rank = other.component - self._clocks.begun
             return f"touches {what}, which rank {rank} may still need from before its call, {nothing}"
-        return f"touches {what}, which {self._name(other, number)} touches too, {nothing}"
+        return f"touches {what}, which {self._name(other)} touches too, {nothing}"
 
-    def _name(self, other: ChunkAccess, number: int) -> str:
-        if other.component >= len(self._blocks):
-            rank, port = next(end for end, proxy in self._clocks.proxy.items() if proxy == other.component)
-            return f"port {port} of rank {rank}"
+    def _name(self, other: ChunkAccess) -> str:
         position = self._position(other)
-        assert position is not None
-        rank, index, step = position
-        return f"rank {rank}, block {index}, step {step}"
+        if position is not None:
+            return "rank {}, block {}, step {}".format(*position)
+        rank, port = next(end for end, proxy in self._clocks.proxy.items() if proxy == other.component)
+        return f"port {port} of rank {rank}"
 
-    def _position(self, other: ChunkAccess) -> tuple[int, int, int] | None:
-        """Return the operation of a block that an access is of."""
+    def _position(self, other: ChunkAccess) -> Position | None:
+        """Return the operation of a block that made an access; None if a proxy made it."""
         if other.component >= len(self._blocks) or other.time < 1:
             return None
         steps = self._steps[other.component]
         return *self._blocks[other.component], steps[(other.time - 1) % len(steps)].number
-
-    def _stuck(self) -> list[ProgramViolation]:
-        """Return where blocks hang in the earliest call in which some do: those of later calls wait for these."""
-        found = []
-        earliest = min(self._call)
-        for number, (rank, index) in enumerate(self._blocks):
-            if self._has_more(number) and self._call[rank] == earliest:
-                step = self._steps[number][self._at[number]]
-                what = f"{step.operation.action.value} never ends"
-                again = f", in call {self._call[rank]}" if self._call[rank] > 1 else ""
-                found.append(ProgramViolation.at("deadlock", what + again, rank, index, step.number))
-        return found[:MAX_REPORTED]
-
-
-STALE = 2**62
-"""What a chunk is that comes from an earlier call."""
-
-
-def rank_result_violations(plan: ExecutionPlan, rank: int, values: ChunkValues) -> list[ProgramViolation]:
-    """Return the chunks of `rank` that are not what they must be, `values` being those of its memory."""
-    return result_violations(plan, [plan.layout(rank)], [0], values, rank)
-
-
-def _without_sum(to: Data, added: Data) -> tuple[Data, Data] | None:
-    """Return two pieces that have no sum, if there are such."""
-    wrong = to[0] != added[0]
-    # Without words every chunk has one contribution only, and no sum.
-    wrong |= (to[1] & added[1]).any(axis=1) if to[1].shape[1] else True
-    if not wrong.any():
-        return None
-    at = slice(first := int(np.flatnonzero(wrong)[0]), first + 1)
-    return (added[0][at], added[1][at]), (to[0][at], to[1][at])

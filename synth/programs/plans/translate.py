@@ -1,34 +1,33 @@
 """From a program of sends and receives to a plan of one-sided operations.
 
 Every connection becomes a channel, or one for each lane (`chorale.synth.programs.plans.wiring`). Before anything is
-put, the receiver signals once that it has begun the call, and so its memory is no longer used by the last call. After
+put, the receiver signals once that it has begun the call, so its memory is no longer used by the previous call. After
 that senders never ask: a message that may not go straight to its destination has its own part of scratch. So no queue
-holds anybody back, and a program that ends with bounded queues does so as a plan. Where receivers read, the sender
-signals when they may, and they signal once, at their end, that they have; the call does not end before that.
+holds a sender back, and a program that ends with bounded queues also ends as a plan. If receivers read, the sender
+signals when they may read, and they signal once, at their end, that they have read; the call does not end before that.
 
-Packets need no signals: calls use the halves of scratch by turns, and who writes a half again has heard, through
-packets, of all that read it. Only in rooted collectives nothing leads back to the root, so that receivers signal there.
+Packets need no signals: calls use the halves of scratch alternately, and a rank that overwrites a half has heard,
+through packets, of everything that read it. Only in rooted collectives no packet leads back to the root, so receivers
+signal there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.programs.memory import declared_chunks, layout_of
-from chorale.synth.programs.plans.deliveries import Deliveries, deliveries_of
-from chorale.synth.programs.plans.instructions import (
-    BlockWriter,
-    PacketInstructions,
-    PlainInstructions,
-    SegmentDraft,
-    channels_by_kind,
-)
+from chorale.synth.programs.memory import Layout, declared_chunks, layout_of
+from chorale.synth.programs.plans.deliveries import Carrier, Deliveries, deliveries_of
 from chorale.synth.programs.plans.plan import (
     MAX_BLOCK_OPERATIONS,
+    MAX_OPERATION_CHANNELS,
+    MAX_OPERATION_SEMAPHORES,
     Action,
     ExecutionPlan,
     Kind,
+    Operand,
     Operation,
     PlanBlock,
     PlanSettings,
@@ -40,76 +39,24 @@ from chorale.synth.programs.plans.wiring import (
     Cuts,
     Lane,
     PlanWiring,
-    RankSemaphores,
     SegmentId,
     groups_that_fit,
     links_of,
 )
-from chorale.synth.programs.program import Buffer, Program
-
-
-class RankAssembly:
-    """The plan of `rank`, whose segments are each a thread block, or a group of them.
-
-    Every member of a group does all operations on its share of their chunks, with channels and semaphores of its own.
-    """
-
-    def __init__(self, rank: int, semaphores: int, wiring: PlanWiring) -> None:
-        self._rank, self._semaphores, self._wiring = rank, semaphores, wiring
-        self._remotes: dict[tuple[int, Buffer], Kind] = {}
-        self._blocks: list[PlanBlock] = []
-
-    def add(self, draft: SegmentDraft, members: int) -> None:
-        """Add a segment, which so many thread blocks share."""
-        numbers: dict[Kind, tuple[int, ...]] = {}
-        for kind, named in draft.remotes.items():
-            for remote in named:
-                self._remotes.setdefault(remote, kind)
-            order = {remote: number for number, remote in enumerate(self._remotes)}
-            numbers[kind] = tuple(order[remote] for remote in named)
-        for member in range(members):
-            channels = {
-                kind: tuple(self._wiring.channel(self._rank, lane, member) for lane in lanes)
-                for kind, lanes in draft.lanes.items()
-            }
-            operations = tuple(_of_member(each, member, members) for each in draft.writer.operations)
-            self._blocks.append(
-                PlanBlock(channels["memory"], numbers["memory"], operations, channels["port"], numbers["port"])
-            )
-
-    def plan(self, inputs: int, outputs: int, scratch: int) -> RankPlan:
-        """Return what the rank executes, with so many chunks of input, output and scratch."""
-        return RankPlan(
-            inputs,
-            outputs,
-            scratch,
-            self._wiring.peers(self._rank, "memory"),
-            tuple(self._remotes),
-            (0,) * self._semaphores,
-            tuple(self._blocks),
-            self._wiring.peers(self._rank, "port"),
-            (),
-            tuple((kind,) for kind in self._remotes.values()),
-        )
-
-
-def _of_member(operation: Operation, member: int, members: int) -> Operation:
-    if members == 1:
-        return operation
-    semaphores = tuple(number + member for number in operation.semaphores)
-    part = (member, members) if operation.action.moves else operation.part
-    return replace(operation, semaphores=semaphores, part=part)
-
+from chorale.synth.programs.program import Buffer, BufferRef, Instruction, Op, Position, Program
 
 RESERVED_OPERATIONS = 14
-"""Of a segment: those at its beginning and end."""
+"""Operations at the beginning and end of a segment."""
 
 
 def plan_of(program: Program) -> ExecutionPlan:
-    """Return what `program` does as one-sided operations, by its plan options. O(instructions * blocks).
+    """Return the one-sided operations that do what `program` does, according to its plan options.
 
-    InvalidInput for a protocol that there is not, sums that packets cannot make, and sizes beyond what offsets
-    can tell.
+    O(instructions * blocks).
+
+    Raises:
+        InvalidInput: The protocol has no plans, packets would have to make sums in scratch, or the largest vector has
+            offsets of more than 32 bits.
     """
     for known, plan in _LATEST:
         if known.ranks is program.ranks and replace(known, name=program.name, origin=program.origin) == program:
@@ -121,16 +68,20 @@ def plan_of(program: Program) -> ExecutionPlan:
 
 
 _LATEST: list[tuple[Program, ExecutionPlan]] = []
-"""What was translated last: whether a program fits is asked before it is written, which takes the same plan."""
+"""The latest translation: lowering checks whether a program fits, then writes it, and both need its plan."""
 
 
 def _translated(program: Program) -> ExecutionPlan:
-    _require_possible(program)
-    deliveries = deliveries_of(program)
-    packets = program.protocol == "LL"
-    bodies = tuple(writer.plan() for writer in _writers(program, deliveries))
-    # Packets are twice as long as what they hold, and there are two halves of scratch.
-    scratch = max(body.scratch_chunks for body in bodies) * (4 if packets else 1)
+    if program.protocol == "LL128":
+        rule = "plans of MSCCL++ are written for protocol Simple or LL"
+        raise InvalidInput(rule, program.protocol, "use Simple, or LL for small messages")
+    uses_packets = program.protocol == "LL"
+    if uses_packets and (program.plan.reads or program.plan.pipeline_bytes):
+        option = "reads" if program.plan.reads else "pipelines"
+        raise InvalidInput("packets are written to their readers, all at once", option, "leave it out, or use Simple")
+    bodies = tuple(rank.plan() for rank in _rank_translations(program, deliveries_of(program)))
+    # Packets are twice as long as their data, and there are two halves of scratch.
+    scratch = max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1)
     largest = largest_bytes(program.chunks, scratch)
     if program.max_bytes > largest:
         rule = f"a vector of this plan must be at most {largest} bytes, because offsets have 32 bits"
@@ -143,144 +94,369 @@ def _translated(program: Program) -> ExecutionPlan:
         program.min_bytes,
         program.max_bytes or largest,
         program.origin,
-        PlanSettings(packets, double_scratch=packets, threads=program.plan.threads or PlanSettings().threads),
+        PlanSettings(uses_packets, double_scratch=uses_packets, threads=program.plan.threads or PlanSettings().threads),
     )
 
 
-def _require_possible(program: Program) -> None:
-    if program.protocol == "LL128":
-        rule = "plans of MSCCL++ are written for protocol Simple or LL"
-        raise InvalidInput(rule, program.protocol, "use Simple, or LL for small messages")
-    if program.protocol == "LL" and (program.plan.reads or program.plan.pipeline_bytes):
-        option = "reads" if program.plan.reads else "pipelines"
-        raise InvalidInput("packets are written to their readers, all at once", option, "leave it out, or use Simple")
+def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTranslation]:
+    """Return a translation for each rank, with groups of thread blocks as far as they fit.
 
+    A block that is alone next to groups has more operations and may have to be cut, which leaves less room for groups.
+    """
 
-def _writers(program: Program, deliveries: Deliveries) -> list[_RankWriter]:
-    """Return a writer for each rank, with groups where they fit. Who is alone beside groups has more operations, so
-    that its blocks may have to be cut, which leaves less room for groups."""
+    def translations(wiring: PlanWiring) -> list[_RankTranslation]:
+        return [_RankTranslation(program, rank, deliveries, wiring) for rank in range(len(program.ranks))]
+
     groups = BlockGroups(program.plan.group)
     while True:
-        writers = _writers_for(program, deliveries, PlanWiring(program, deliveries, {}, groups))
-        cuts = {block: first for writer in writers for block, first in writer.cuts().items()}
+        ranks = translations(PlanWiring(program, deliveries, {}, groups))
+        cuts = {block: first for rank in ranks for block, first in rank.cuts().items()}
         fitting = groups_that_fit(program, deliveries, cuts, groups)
         if fitting == groups:
-            cut = PlanWiring(program, deliveries, cuts, groups) if cuts else None
-            return writers if cut is None else _writers_for(program, deliveries, cut)
+            return translations(PlanWiring(program, deliveries, cuts, groups)) if cuts else ranks
         groups = fitting
 
 
-def _writers_for(program: Program, deliveries: Deliveries, wiring: PlanWiring) -> list[_RankWriter]:
-    return [_RankWriter(program, rank, deliveries, wiring) for rank in range(len(program.ranks))]
+class _Segment:
+    """A segment while its operations are written, with the lanes and remote buffers that it numbers, by kind.
+
+    A `nop` comes between a wait and data, between data and a signal, and between data that overlap in memory. Packets
+    are waited for one by one, so packets in scratch need no `nop`.
+    """
+
+    def __init__(self, layout: Layout, lanes: dict[Kind, list[Lane]]) -> None:
+        self.operations: list[Operation] = []
+        self.lanes = lanes
+        self.remotes: dict[Kind, list[tuple[int, Buffer]]] = {"memory": [], "port": []}
+        self._layout = layout
+        self._heard = self._heard_by_several = self._moved = False
+        self._read: list[range] = []
+        self._written: list[range] = []
+
+    def size(self, first: int = 0) -> int:
+        """Return the number of operations from `first` on, including those in pipelines."""
+        return sum(1 + len(operation.body) for operation in self.operations[first:])
+
+    def channel(self, lane: Lane, kind: Kind) -> int:
+        """Return the number of a lane within the segment."""
+        return self.lanes[kind].index(lane)
+
+    def remote(self, peer: int, at: BufferRef, count: int, kind: Kind) -> Operand:
+        """Return chunks of another rank as an operand."""
+        known = self.remotes[kind]
+        if (peer, at.buffer) not in known:
+            known.append((peer, at.buffer))
+        return Operand(at.offset, count, remote=known.index((peer, at.buffer)))
+
+    def wait(self, channels: Sequence[int], kind: Kind = "memory") -> None:
+        """Wait for a signal on each channel."""
+        for some in _runs(channels, MAX_OPERATION_CHANNELS):
+            self.operations.append(Operation(Action.WAIT, channels=some, kind=kind))
+            self._hear(len(some))
+
+    def signal(self, channels: Sequence[int], kind: Kind = "memory") -> None:
+        """Signal after all data were moved; each channel is signalled by one thread."""
+        for some in _runs(channels, MAX_OPERATION_CHANNELS):
+            self._tell(len(some))
+            self.operations.append(Operation(Action.SIGNAL, channels=some, kind=kind))
+
+    def acquire(self, semaphores: Sequence[int]) -> None:
+        """Wait for each semaphore."""
+        for some in _runs(semaphores, MAX_OPERATION_SEMAPHORES):
+            self.operations.append(Operation(Action.ACQUIRE, semaphores=some))
+            self._hear(len(some))
+
+    def release(self, semaphores: Sequence[int]) -> None:
+        """Release semaphores after all data were moved; each is released by one thread."""
+        for some in _runs(semaphores, MAX_OPERATION_SEMAPHORES):
+            self._tell(len(some))
+            self.operations.append(Operation(Action.RELEASE, semaphores=some))
+
+    def move(self, action: Action, sources: Sequence[Operand], *targets: Operand) -> None:
+        """Move or add data with all threads, after everything that was waited for."""
+        read, written = (
+            [
+                range(first, first + each.count)
+                for each in side
+                if each.buffer is not None and not (action.packets and each.buffer == "s")
+                for first in (self._layout.base(each.buffer) + each.first,)
+            ]
+            for side in (sources, targets)
+        )
+
+        def overlap(some: list[range], others: list[range]) -> bool:
+            return any(mine.start < other.stop and other.start < mine.stop for mine in some for other in others)
+
+        if self._heard or overlap([*read, *written], self._written) or overlap(written, self._read):
+            self.join()
+        # A sum takes its operands and its target piece by piece: `put` has as many targets as sources.
+        self.operations.append(Operation(action, tuple(sources), targets))
+        self._moved = True
+        self._read += read
+        self._written += written
+
+    def push(self, action: Action, source: Operand, target: Operand, port: int) -> None:
+        """Let a port write to a peer. One thread instructs the port, so all threads must be done with the source."""
+        if self._heard or (self._moved and action is not Action.READ_PUT_PACKETS):
+            self.join()
+        self.operations.append(Operation(action, (source,), (target,), channels=(port,), kind="port"))
+        self._moved |= action is Action.READ_PUT_PACKETS
+
+    @contextmanager
+    def repeated(self, part_bytes: int, chunks: int) -> Iterator[None]:
+        """Repeat the operations that are written inside for each part of `chunks` chunks."""
+        if self._heard or self._moved:
+            self.join()
+        before, self.operations = self.operations, []
+        yield
+        body, self.operations = tuple(self.operations), before
+        if body:
+            self.operations.append(Operation(Action.PIPELINE, pipeline=(part_bytes, chunks), body=body))
+
+    def join(self) -> None:
+        """Let all threads of the block wait for each other."""
+        self.operations.append(Operation(Action.NOP))
+        self._heard = self._heard_by_several = self._moved = False
+        self._read, self._written = [], []
+
+    def _hear(self, threads: int) -> None:
+        self._heard = True
+        self._heard_by_several |= threads > 1
+
+    def _tell(self, threads: int) -> None:
+        if self._moved or self._heard_by_several or (self._heard and threads > 1):
+            self.join()
 
 
-class _RankWriter:
-    """Writes the plan of one rank."""
+def _runs(numbers: Sequence[int], longest: int) -> Iterator[tuple[int, ...]]:
+    return (tuple(numbers[first : first + longest]) for first in range(0, len(numbers), longest))
+
+
+def _local(at: BufferRef, item: Instruction) -> Operand:
+    """Return the chunks of `item` in the memory of its rank as an operand."""
+    return Operand(at.offset, item.count, at.buffer)
+
+
+class _RankTranslation:
+    """Translates one rank. Each segment becomes a thread block, or a group of blocks.
+
+    Every member of a group does all operations on its share of their chunks, with its own channels and semaphores.
+    """
 
     def __init__(self, program: Program, rank: int, deliveries: Deliveries, wiring: PlanWiring) -> None:
         self._program, self._rank = program, rank
         self._blocks = program.ranks[rank].blocks
         self._deliveries, self._wiring = deliveries, wiring
         self._layout = layout_of(program, rank)
-        self._links: RankSemaphores = links_of(rank, self._blocks, wiring)
-        self._packets = program.protocol == "LL"
-        self._writer = (PacketInstructions if self._packets else PlainInstructions)(deliveries, wiring)
-        self._drafts: dict[SegmentId, tuple[SegmentDraft, list[int]]] = {}
+        self._links = links_of(rank, self._blocks, wiring)
+        self._uses_packets = program.protocol == "LL"
+        self._written: dict[SegmentId, tuple[_Segment, list[int]]] = {}
 
     def cuts(self) -> Cuts:
-        """Return where blocks must be cut to have no more operations than the executor takes."""
+        """Return the first instructions of the segments of each block that has too many operations for the executor."""
         found = {}
         for index, block in enumerate(self._blocks):
-            segment = SegmentId(self._rank, index, 0)
-            draft, ends = self._draft(segment)
-            if _size(draft.writer.operations) > MAX_BLOCK_OPERATIONS:
-                found[self._rank, index] = _cut(ends, len(block.instructions))
+            segment, ends = self._segment(SegmentId(self._rank, index, 0))
+            if segment.size() > MAX_BLOCK_OPERATIONS:
+                cuts, begun = [0], ends[0]  # each segment is as long as possible
+                for step in range(len(block.instructions)):
+                    if ends[step + 1] - begun > MAX_BLOCK_OPERATIONS - RESERVED_OPERATIONS and step > cuts[-1]:
+                        cuts.append(step)
+                        begun = ends[step]
+                found[self._rank, index] = cuts
         return found
 
     def plan(self) -> RankPlan:
-        """Return the plan."""
-        inputs, outputs = declared_chunks(self._program.collective, self._program.chunks, len(self._program.ranks))
-        assembly = RankAssembly(self._rank, self._links.semaphores, self._wiring)
+        """Return the plan of the rank."""
+        remotes: dict[tuple[int, Buffer], Kind] = {}
+        blocks = []
         for index in range(len(self._blocks)):
-            for segment in self._wiring.segments_of(self._rank, index):
-                assembly.add(self._draft(segment)[0], self._wiring.groups.members((self._rank, index)))
-                del self._drafts[segment]
-        return assembly.plan(inputs, outputs, self._deliveries.scratch_chunks[self._rank])
+            members = self._wiring.groups.members((self._rank, index))
+            for identity in self._wiring.segments_of(self._rank, index):
+                segment = self._segment(identity)[0]
+                del self._written[identity]
+                numbers: dict[Kind, tuple[int, ...]] = {}
+                for kind, named in segment.remotes.items():
+                    for remote in named:
+                        remotes.setdefault(remote, kind)
+                    order = {remote: number for number, remote in enumerate(remotes)}
+                    numbers[kind] = tuple(order[remote] for remote in named)
+                for member in range(members):
+                    channels = {
+                        kind: tuple(self._wiring.channel(self._rank, lane, member) for lane in lanes)
+                        for kind, lanes in segment.lanes.items()
+                    }
+                    operations = tuple(_of_member(each, member, members) for each in segment.operations)
+                    ports = channels["port"], numbers["port"]
+                    blocks.append(PlanBlock(channels["memory"], numbers["memory"], operations, *ports))
+        return RankPlan(
+            *declared_chunks(self._program.collective, self._program.chunks, len(self._program.ranks)),
+            self._deliveries.scratch_chunks[self._rank],
+            self._wiring.peers(self._rank, "memory"),
+            tuple(remotes),
+            (0,) * self._links.semaphores,
+            tuple(blocks),
+            self._wiring.peers(self._rank, "port"),
+            (),
+            tuple((kind,) for kind in remotes.values()),
+        )
 
-    def _draft(self, segment: SegmentId) -> tuple[SegmentDraft, list[int]]:
-        """Return the segment, and how many operations there are after its beginning and after each instruction."""
-        if segment not in self._drafts:
-            self._drafts[segment] = self._drawn(segment)
-        return self._drafts[segment]
-
-    def _drawn(self, segment: SegmentId) -> tuple[SegmentDraft, list[int]]:
-        incoming, outgoing = self._wiring.incoming(segment), self._wiring.outgoing(segment)
-        lanes: dict[str, list[Lane]] = {"memory": [], "port": []}
+    def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
+        """Return a segment, and its number of operations after its beginning and after each instruction."""
+        if identity in self._written:
+            return self._written[identity]
+        wiring, links = self._wiring, self._links
+        incoming, outgoing = wiring.incoming(identity), wiring.outgoing(identity)
+        lanes: dict[Kind, list[Lane]] = {"memory": [], "port": []}
         for lane in (*incoming, *outgoing):
-            lanes[self._wiring.kind_of(lane)].append(lane)
-        draft = SegmentDraft(BlockWriter(self._layout), {"memory": lanes["memory"], "port": lanes["port"]})
-        writer = draft.writer
-        self._begin(draft, incoming, outgoing)
-        if segment in self._links.chained:
-            writer.acquire((self._links.chained[segment],))
-        ends, counted = [_size(writer.operations)], len(writer.operations)
-        for step in self._wiring.steps_of(segment, self._blocks[segment.block]):
-            self._instruction(draft, segment.block, step)
-            ends.append(ends[-1] + _size(writer.operations[counted:]))
-            counted = len(writer.operations)
-        following = segment._replace(number=segment.number + 1)
-        if following in self._links.chained:
-            writer.release((self._links.chained[following],))
-        self._end(draft, incoming, outgoing)
-        return draft, ends
+            lanes[wiring.kind_of(lane)].append(lane)
+        segment = _Segment(self._layout, lanes)
+        if not self._uses_packets or self._program.collective.is_rooted:
+            # Receivers tell their senders that the call has begun.
+            self._meet(segment, incoming, outgoing, wiring.written)
+        if identity in links.chained:
+            segment.acquire((links.chained[identity],))
+        ends, counted = [segment.size()], len(segment.operations)
+        for step in wiring.steps_of(identity, self._blocks[identity.block]):
+            part_bytes = self._program.plan.pipeline_bytes
+            if part_bytes:
+                with segment.repeated(part_bytes, self._blocks[identity.block].instructions[step].count):
+                    self._instruction(segment, (self._rank, identity.block, step))
+            else:
+                self._instruction(segment, (self._rank, identity.block, step))
+            ends.append(ends[-1] + segment.size(counted))
+            counted = len(segment.operations)
+        following = identity._replace(number=identity.number + 1)
+        if following in links.chained:
+            segment.release((links.chained[following],))
+        # Receivers tell their senders that they have read.
+        self._meet(segment, incoming, outgoing, wiring.read)
+        self._written[identity] = segment, ends
+        return segment, ends
 
-    def _begin(self, draft: SegmentDraft, incoming: list[Lane], outgoing: list[Lane]) -> None:
-        """Tell those who write to this rank that the call has begun, and hear it of those whom it writes to."""
-        if self._packets and not self._program.collective.is_rooted:
-            return
-        heard = [lane for lane in incoming if lane in self._wiring.written]
-        asked = [lane for lane in outgoing if lane in self._wiring.written]
-        for kind, channels in channels_by_kind(draft, self._wiring, heard).items():
-            draft.writer.signal(Action.SIGNAL, channels, kind)
-        for kind, channels in channels_by_kind(draft, self._wiring, asked).items():
-            draft.writer.wait(Action.WAIT, channels, kind)
+    def _meet(self, segment: _Segment, incoming: list[Lane], outgoing: list[Lane], some: set[Lane]) -> None:
+        """Signal to the senders of those incoming lanes that are in `some`; wait for the same of outgoing lanes."""
+        for lanes, act in ((incoming, segment.signal), (outgoing, segment.wait)):
+            by_kind: dict[Kind, list[int]] = {}
+            for lane in lanes:
+                if lane in some:
+                    kind = self._wiring.kind_of(lane)
+                    by_kind.setdefault(kind, []).append(segment.channel(lane, kind))
+            for kind, channels in by_kind.items():
+                act(channels, kind)
 
-    def _end(self, draft: SegmentDraft, incoming: list[Lane], outgoing: list[Lane]) -> None:
-        """Tell those who were read that it is over, and hear it."""
-        done = [lane for lane in incoming if lane in self._wiring.read]
-        awaited = [lane for lane in outgoing if lane in self._wiring.read]
-        for kind, channels in channels_by_kind(draft, self._wiring, done).items():
-            draft.writer.signal(Action.SIGNAL, channels, kind)
-        for kind, channels in channels_by_kind(draft, self._wiring, awaited).items():
-            draft.writer.wait(Action.WAIT, channels, kind)
-
-    def _instruction(self, draft: SegmentDraft, index: int, step: int) -> None:
-        part_bytes = self._program.plan.pipeline_bytes
-        if not part_bytes:
-            self._once(draft, index, step)
-            return
-        with draft.writer.repeated(part_bytes, self._blocks[index].instructions[step].count):
-            self._once(draft, index, step)
-
-    def _once(self, draft: SegmentDraft, index: int, step: int) -> None:
-        item, identity = self._blocks[index].instructions[step], (self._rank, index, step)
-        draft.writer.acquire(self._links.acquired.get((index, step), ()))
-        self._writer.receive(draft, identity, item)
+    def _instruction(self, segment: _Segment, at: Position) -> None:
+        _, index, step = at
+        item = self._blocks[index].instructions[step]
+        segment.acquire(self._links.acquired.get((index, step), ()))
+        if self._uses_packets:
+            self._receive_packets(segment, at, item)
+        else:
+            self._receive(segment, at, item)
         if item.op.sends:
-            self._writer.send(draft, identity, item)
-        draft.writer.release(self._links.released.get((index, step), ()))
+            (self._send_packets if self._uses_packets else self._send)(segment, at, item)
+        segment.release(self._links.released.get((index, step), ()))
+
+    def _receive(self, segment: _Segment, at: Position, item: Instruction) -> None:
+        """Wait for a signal, then store or add what has arrived, or read it."""
+        if item.op is Op.COPY:
+            segment.move(Action.COPY, (_local(item.src, item),), _local(item.dst, item))
+        if item.op is Op.REDUCE:
+            segment.move(Action.REDUCE, (_local(item.dst, item), _local(item.src, item)), _local(item.dst, item))
+        if not item.op.receives:
+            return
+        delivery = self._deliveries.of_receive[at]
+        lane = self._wiring.lane_of(delivery)
+        kind = self._wiring.kind_of(lane)
+        segment.wait((segment.channel(lane, kind),), kind)
+        own, arrived = _local(item.src, item), _local(delivery.arrives, item)
+        if delivery.carrier is Carrier.RECEIVER:
+            there = segment.remote(delivery.send[0], delivery.source, item.count, "memory")
+            action, sources = (Action.READ_REDUCE, (own, there)) if item.op.reads_src else (Action.GET, (there,))
+            segment.move(action, sources, _local(item.dst, item))
+        elif item.op is Op.RECV_REDUCE_SEND:
+            segment.move(Action.REDUCE, (arrived, own), arrived)
+        elif item.op.reads_src:
+            segment.move(Action.REDUCE, (own, arrived), _local(item.dst, item))
+        elif delivery.arrives != item.dst:
+            segment.move(Action.COPY, (arrived,), _local(item.dst, item))
+
+    def _send(self, segment: _Segment, at: Position, item: Instruction) -> None:
+        """Put and signal, or let a port do both, or signal that the receiver may read."""
+        delivery = self._deliveries.of_send[at]
+        lane = self._wiring.lane_of(delivery)
+        kind = self._wiring.kind_of(lane)
+        channel, source = segment.channel(lane, kind), _local(delivery.source, item)
+        if delivery.carrier is Carrier.RECEIVER:
+            segment.signal((channel,))
+            return
+        target = segment.remote(delivery.receive[0], delivery.arrives, item.count, kind)
+        if delivery.carrier is Carrier.SENDER:
+            segment.move(Action.PUT, (source,), target)
+            segment.signal((channel,))
+            return
+        if delivery.staging is not None:
+            segment.move(Action.COPY, (source,), _local(delivery.staging, item))
+            source = _local(delivery.staging, item)
+        segment.push(Action.PUT_SIGNAL, source, target, channel)
+
+    def _receive_packets(self, segment: _Segment, at: Position, item: Instruction) -> None:
+        """Take packets from scratch, and store or add them; packets that are only passed on stay there."""
+        if item.op is Op.COPY:
+            _require_plain("the target of a copy", item.dst)
+            action = Action.UNPACK_PACKETS if item.src.buffer == "s" else Action.COPY
+            segment.move(action, (_local(item.src, item),), _local(item.dst, item))
+        if item.op is Op.REDUCE:
+            _require_plain("the operands of a sum", item.src, item.dst)
+            segment.move(Action.REDUCE, (_local(item.dst, item), _local(item.src, item)), _local(item.dst, item))
+        if not item.op.receives:
+            return
+        arrived = _local(self._deliveries.of_receive[at].arrives, item)
+        if not item.op.reads_src:
+            if item.dst.buffer != "s":
+                segment.move(Action.UNPACK_PACKETS, (arrived,), _local(item.dst, item))
+            return
+        target = item.src if item.op is Op.RECV_REDUCE_SEND else item.dst
+        _require_plain("a sum and what is added", item.src, target)
+        if not self._adds_and_sends(at, item):
+            segment.move(Action.REDUCE_PACKETS, (_local(item.src, item), arrived), _local(target, item))
+
+    def _send_packets(self, segment: _Segment, at: Position, item: Instruction) -> None:
+        """Write packets to a peer: of plain data, of a sum as it is made, or those that have arrived."""
+        delivery = self._deliveries.of_send[at]
+        lane = self._wiring.lane_of(delivery)
+        kind = self._wiring.kind_of(lane)
+        target = segment.remote(delivery.receive[0], delivery.arrives, item.count, kind)
+        source = delivery.source
+        if self._adds_and_sends(at, item):
+            arrived = _local(self._deliveries.of_receive[at].arrives, item)
+            stored = _local(item.src if item.op is Op.RECV_REDUCE_SEND else item.dst, item)
+            segment.move(Action.REDUCE_SEND_PACKETS, (_local(item.src, item), arrived), stored, target)
+        elif kind == "memory":
+            action = Action.READ_PUT_PACKETS if source.buffer == "s" else Action.PUT_PACKETS
+            segment.move(action, (_local(source, item),), target)
+        else:
+            if delivery.staging is not None:
+                segment.move(Action.COPY_PACKETS, (_local(source, item),), _local(delivery.staging, item))
+                source = delivery.staging
+            segment.push(Action.READ_PUT_PACKETS, _local(source, item), target, segment.channel(lane, kind))
+
+    def _adds_and_sends(self, at: Position, item: Instruction) -> bool:
+        """Whether one operation adds and sends; ports cannot do that."""
+        is_sum = item.op.receives and item.op.sends and item.op.reads_src
+        return is_sum and self._deliveries.of_send[at].carrier is Carrier.SENDER
 
 
-def _size(operations: list[Operation]) -> int:
-    return sum(1 + len(operation.body) for operation in operations)
+def _require_plain(what: str, *places: BufferRef) -> None:
+    if any(place.buffer == "s" for place in places):
+        rule = f"with packets {what} must be in input or output, because scratch holds packets"
+        raise InvalidInput(rule, "scratch", "use protocol Simple, or lower it in place for all ranks")
 
 
-def _cut(ends: list[int], instructions: int) -> list[int]:
-    """Return the first instruction of each segment, each as long as can be. `ends`: see `_RankWriter._draft`."""
-    room = MAX_BLOCK_OPERATIONS - RESERVED_OPERATIONS
-    cuts, begun = [0], ends[0]
-    for step in range(instructions):
-        if ends[step + 1] - begun > room and step > cuts[-1]:
-            cuts.append(step)
-            begun = ends[step]
-    return cuts
+def _of_member(operation: Operation, member: int, members: int) -> Operation:
+    if members == 1:
+        return operation
+    semaphores = tuple(number + member for number in operation.semaphores)
+    return replace(
+        operation, semaphores=semaphores, part=(member, members) if operation.action.moves else operation.part
+    )

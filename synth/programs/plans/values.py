@@ -6,21 +6,22 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from chorale.synth.programs.explanation import Position
 from chorale.synth.programs.plans.moves import Move, Step
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.plans.run import Fault, PlanRun
 from chorale.synth.programs.postconditions import words_of
-from chorale.synth.programs.program import ProgramViolation
+from chorale.synth.programs.program import Position, ProgramViolation
 
 Value = TypeVar("Value")
 
 
 class PlanValues(PlanRun, ABC, Generic[Value]):
-    """One call of a structurally sound plan, in which each block does one operation a turn if nothing holds it up.
+    """One call of a structurally sound plan. In each turn every block does one operation, unless it has to wait.
 
-    held: what the pieces of the memory of all ranks hold, None where nothing was written
-    Nothing is refused, so that all is done that ever will be. O(turns * blocks + chunks moved).
+    Faults do not end the call, so that everything is done that can be done. O(turns * blocks + chunks moved).
+
+    held:     contents of the pieces of the memory of all ranks; None if nothing was written
+    turns_of: turns of the operations of each block, counted over all ranks
     """
 
     def __init__(self, plan: ExecutionPlan, parts: int = 1) -> None:
@@ -30,7 +31,7 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
 
     @abstractmethod
     def total(self, position: Position, cells: Sequence[int]) -> Value | None:
-        """Return the sum of what `cells` hold, one after the other, as the operation at `position` makes it."""
+        """Return the sum of the contents of `cells`, added in this order by the operation at `position`."""
 
     def note(self, position: Position, value: Value | None, rank: int, cell: int) -> None:
         """Called for every value that is written to a cell of `rank`."""
@@ -59,13 +60,12 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
         return []
 
     def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        """Move values, and tell what is told with them."""
         rank, index = self._blocks[number]
         call, doer = self._call[rank], self._doer(number, step, move)
         position = rank, index, step.number
-        sources = [self._memory.cells(each).start for each in (*move.reads, *move.takes)]
-        length = (*move.reads, *move.takes)[0].count
-        totals = [self.total(position, [start + k for start in sources]) for k in range(length)]
+        stretches = (*move.reads, *move.takes)
+        sources = [self._memory.cells(each).start for each in stretches]
+        totals = [self.total(position, [start + k for start in sources]) for k in range(stretches[0].count)]
         for stretch in (*move.writes, *move.packets):
             for cell, value in enumerate(totals, self._memory.cells(stretch).start):
                 self.note(position, value, stretch.rank, cell)

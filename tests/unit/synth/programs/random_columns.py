@@ -12,7 +12,6 @@ from chorale.synth.programs.program import (
     Program,
     RankColumns,
     RankProgram,
-    columns_of,
     ends_of,
 )
 
@@ -58,7 +57,7 @@ VALUES = (-2, -1, 0, 1, 2, 3, 7, 72, 216, 4097, 32768, 2**24 + 1)
 def damaged(program: Program, data: st.DataObject) -> Program:
     """Return `program` with one number of one column of one rank changed; it may still be right."""
     rank = data.draw(st.integers(0, len(program.ranks) - 1))
-    columns = columns_of(program.ranks[rank])
+    columns = program.ranks[rank].columns
     names = [item.name for item in fields(RankColumns) if item.name not in UNTOUCHED]
     name = data.draw(st.sampled_from([name for name in names if len(getattr(columns, name))]))
     column = getattr(columns, name).copy()

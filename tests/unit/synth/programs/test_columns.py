@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chorale.synth.programs.check_structure import message_counts, structure_violations
 from chorale.synth.programs.flat_program import flatten
 from chorale.synth.programs.limits import limit_violations
-from chorale.synth.programs.program import ColumnBlocks, chunks_moved, columns_of
+from chorale.synth.programs.program import ColumnBlocks, chunks_moved
 from chorale.synth.targets.registry import TARGETS, resources_of
 from tests.properties import random_cases
 from tests.unit.synth.lowering.programs import lowered
@@ -29,14 +29,14 @@ MADE = [
 @given(ranks())
 def test_columns_of_the_objects_of_columns_are_the_same(rank):
     blocks = tuple(rank.blocks)
-    assert columns_of(replace(rank, blocks=blocks)) == columns_of(rank)
-    assert rank.blocks == blocks == ColumnBlocks(columns_of(rank))
+    assert replace(rank, blocks=blocks).columns == rank.columns
+    assert rank.blocks == blocks == ColumnBlocks(rank.columns)
     assert replace(rank, blocks=blocks) == rank
     assert hash(replace(rank, blocks=blocks)) == hash(rank)
     assert len(rank.blocks) == len(blocks)
     again = pickle.loads(pickle.dumps(rank))
     assert again == rank
-    assert columns_of(again) == columns_of(rank)
+    assert again.columns == rank.columns
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda made: f"{made.name} {made.target} {made.in_place}")
