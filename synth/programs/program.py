@@ -409,12 +409,13 @@ def columns_from(
         waits: (block, step) pairs that each instruction waits for.
     """
 
-    def columns(table: Sequence[Sequence[int]], width: int) -> Iterator[Column]:
-        return map(np.ascontiguousarray, np.array(table, dtype=np.int64).reshape(len(table), width).T)
+    def columns(rows: Sequence[Sequence[int]], width: int) -> Iterator[Column]:
+        return map(np.ascontiguousarray, np.array(rows, dtype=np.int64).reshape(len(rows), width).T)
 
     pairs = [pair for some in waits for pair in some]
     first_wait = ends_of([len(some) for some in waits])
-    return RankColumns(*columns(ends, 3), ends_of(lengths), *columns(rows, 6), first_wait, *columns(pairs, 2))
+    table = (*columns(ends, 3), ends_of(lengths), *columns(rows, 6), first_wait, *columns(pairs, 2))
+    return RankColumns(*table)
 
 
 def chunks_moved(program: Program) -> int:

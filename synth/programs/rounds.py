@@ -225,7 +225,8 @@ def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]
             ends = message.sender, rank, message.first, place
             found.append(_Delivery(message.time // 2, *ends, message.number, count))
         elif op in (Op.COPY, Op.REDUCE):
-            own.local(LocalStep(target, *((source, None) if op == Op.COPY else (target, source)), count))
+            left, right = (source, None) if op == Op.COPY else (target, source)
+            own.local(LocalStep(target, left, right, count))
         if op.sends:
             first = source if op == Op.SEND else target
             queues[outgoing].append(_Message(messages, rank, first, count, own.send(first, count)))

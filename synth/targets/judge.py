@@ -8,8 +8,6 @@ from dataclasses import replace
 from chorale.synth.lazy_modules import networkx as nx
 from chorale.synth.programs.check_execution import Verdict, execution_verdict
 from chorale.synth.programs.check_structure import structure_violations
-from chorale.synth.programs.library_call import LibraryCall
-from chorale.synth.programs.limits import MessageBuffer
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan
 from chorale.synth.programs.plans.run import plan_execution_violations
@@ -30,7 +28,7 @@ _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
-    """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
+    """Return the faults of the text, then the rules that the program breaks when it runs on `topology`."""
     other = tuple(rank_count_violations(lifted.program, topology))
     verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
@@ -43,10 +41,14 @@ def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
 def judge_program(program: AnyProgram, connected: Connected | None = None) -> Verdict:
     """Return the verdict on `program`.
 
-    First the rules that show in the text (limits of the target, buffers, peers, connections, waits), then, if
-    it can be executed at all, what it does: races, deadlocks, results of chunks that were never written, wrong sums,
-    wrong results, a changed input; of one-sided operations also writes that may come after the call.
-    `connected` says which ranks the network joins; without it all are.
+    First come the rules that need no execution: limits of the target, buffers, peers, connections, waits. If the
+    program can be executed at all, what it does is checked: races, deadlocks, results of chunks that were never
+    written, wrong sums, wrong results, a changed input; for one-sided operations also writes that may come after the
+    call.
+
+    Args:
+        program: A program in any form.
+        connected: Which ranks the network connects; None if it connects all.
     """
     found = _structure(program)
     if connected is not None:
@@ -55,26 +57,35 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
         return Verdict(tuple(found))
     if isinstance(program, ExecutionPlan):
         return Verdict((*found, *plan_execution_violations(program)), tuple(_flush_notices(program)))
-    if isinstance(program, LibraryCall):
+    if not isinstance(program, Program):
         return Verdict(tuple(found))
-    assert isinstance(program, Program)
     buffers = target_named(program.target).limits.message_buffers
     buffer = None if buffers is None else buffers[program.protocol]
     executed = execution_verdict(program, buffer)
-    notices = (*executed.notices, *_size_notices(program, executed, buffer))
+    notices = executed.notices
+    if buffer is not None and executed.max_bytes is not None and not executed.violations:
+        known = f"{executed.max_bytes} bytes with buffers of {buffer.buffer_bytes} bytes"
+        stated = next(target for target in XML_TARGETS if target.name == program.target)
+        text = (
+            f"right up to {known}, hangs above; set maxBytes={stated.stated_max_bytes(executed.max_bytes)}, or let "
+            "--fix write it"
+        )
+        if 0 < program.max_bytes <= executed.max_bytes:
+            text = f"right at its sizes, up to {program.max_bytes} bytes; hangs above {known}"
+        notices = (*notices, ProgramViolation.at("deadlock", text))
     return Verdict((*found, *executed.violations), notices, executed.max_bytes)
 
 
 def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
     """Return every rule that `program` breaks; an empty list means that it does what its collective says.
 
-    That holds at sizes that `judge_program` names. `connected` says which ranks the network joins.
+    This holds at the sizes that `judge_program` reports. `connected`: which ranks the network connects.
     """
     return list(judge_program(program, connected).violations)
 
 
 def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
-    """Return `program` for vectors of up to `max_bytes` only, where it is for larger ones."""
+    """Return `program`, restricted to vectors of up to `max_bytes` if it allows larger ones."""
     if max_bytes is None or not isinstance(program, Program) or 0 < program.max_bytes <= max_bytes:
         return program
     return replace(program, max_bytes=max_bytes)
@@ -83,8 +94,8 @@ def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
 def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramViolation]:
     """Return why `program` cannot be executed on `topology`, whether or not its results would be correct.
 
-    The rules that show in the text, but for those that do not matter to who executes it: limits of its target, ranks
-    without a block and the declared number of channels.
+    These are the rules that need no execution, except those that an interpreter does not care about: limits of its
+    target, ranks without a block, and the declared number of channels.
     """
     other = list(rank_count_violations(program, topology))
     structure = structure_violations(program) if isinstance(program, Program) else _structure(program)
@@ -111,34 +122,29 @@ def reachability(topology: Topology) -> Connected:
 
 
 def network_of(program: AnyProgram, topology: Topology) -> Topology:
-    """Return the network whose compute nodes are the processes of `program`: ranks, and switches where they act."""
+    """Return the network whose compute nodes are the processes of `program`: ranks, and switches that act."""
     return process_network(topology) if rank_count(program) < len(program.ranks) else topology
 
 
 def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield the rules that a program has as many ranks as its network, and its switches, if they are broken."""
+    """Yield faults if `program` does not have the ranks of `topology`, or uses switches that cannot do that."""
     if rank_count(program) != topology.compute_count:
         message = f"the program is for {rank_count(program)} ranks, the topology has {topology.compute_count}"
         yield ProgramViolation.at("ranks", message)
     elif isinstance(program, Program) and program.switches:
-        yield from _switch_violations(program, topology)
-
-
-def _switch_violations(program: Program, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield that other nodes act than can, and that one adds that cannot."""
-    able = tuple(sorted(topology.abilities))
-    if program.switches != able:
-        message = f"lets the nodes {program.switches} act; those that can in {topology.spec} are {able}"
-        yield ProgramViolation.at("switches", message)
-        return
-    for rank, node in enumerate(program.switches, topology.compute_count):
-        adds = any(item.op in _ADDING for block in program.ranks[rank].blocks for item in block.instructions)
-        if adds and not topology.abilities[node].reduce:
-            yield ProgramViolation.at("switches", f"{topology.node_ids[node]} adds, and cannot", rank)
+        able = tuple(sorted(topology.abilities))
+        if program.switches != able:
+            message = f"lets the nodes {program.switches} act; those that can in {topology.spec} are {able}"
+            yield ProgramViolation.at("switches", message)
+            return
+        for rank, node in enumerate(program.switches, topology.compute_count):
+            adds = any(item.op in _ADDING for block in program.ranks[rank].blocks for item in block.instructions)
+            if adds and not topology.abilities[node].reduce:
+                yield ProgramViolation.at("switches", f"{topology.node_ids[node]} adds, and cannot", rank)
 
 
 def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield that an operation is right by its description, and wrong in the executors of MSCCL++ 0.8 and 0.9."""
+    """Yield the first `pwsf`, which is correct by its description and wrong in the executors of MSCCL++ 0.8 and 0.9."""
     for rank, body in enumerate(plan.ranks):
         for number, block in enumerate(body.blocks):
             if any(each.action is Action.PUT_SIGNAL_FLUSH for each in block.every_operation()):
@@ -153,9 +159,8 @@ def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 def _structure(program: AnyProgram) -> list[ProgramViolation]:
     if isinstance(program, ExecutionPlan):
         return plan_structure_violations(program)
-    if isinstance(program, LibraryCall):
-        return []
-    assert isinstance(program, Program)
+    if not isinstance(program, Program):
+        return []  # the library's own algorithm
     return structure_violations(program, target_named(program.target).limits)
 
 
@@ -164,18 +169,3 @@ def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[ProgramV
     for sender, receiver in sorted(program.peers()):
         if sender in ranks and receiver in ranks and not connected(sender, receiver):
             yield ProgramViolation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)
-
-
-def _size_notices(program: Program, executed: Verdict, buffer: MessageBuffer | None) -> Iterator[ProgramViolation]:
-    """Yield up to which size a program that can hang is right, and how its file says so."""
-    if executed.max_bytes is None or buffer is None or executed.violations:
-        return
-    known = f"{executed.max_bytes} bytes with buffers of {buffer.buffer_bytes} bytes"
-    if 0 < program.max_bytes <= executed.max_bytes:
-        yield ProgramViolation.at(
-            "deadlock", f"right at its sizes, up to {program.max_bytes} bytes; hangs above {known}"
-        )
-        return
-    stated = next(target for target in XML_TARGETS if target.name == program.target)
-    advice = f"set maxBytes={stated.stated_max_bytes(executed.max_bytes)}, or let --fix write it"
-    yield ProgramViolation.at("deadlock", f"right up to {known}, hangs above; {advice}")

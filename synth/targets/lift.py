@@ -1,7 +1,7 @@
-"""Lifting: a program is read back from the text of any target and checked against target, collective and network."""
+"""Lifting: reads a program back from the text of any target and checks it against target, collective and network."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chorale.synth.custom_collective import CustomCollective
@@ -13,7 +13,7 @@ from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.plans.check_structure import plan_structure_violations
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.postconditions import AnyProgram
-from chorale.synth.programs.program import Program, RankProgram
+from chorale.synth.programs.program import Program
 from chorale.synth.targets.base import Lifted, XmlTarget
 from chorale.synth.targets.judge import bounded, judge
 from chorale.synth.targets.msccl_document import MAX_ATTRIBUTES, tags_of, text_findings
@@ -25,11 +25,13 @@ from chorale.synth.topology.topology import Topology
 
 
 def lift(text: bytes) -> Program:
-    """Return the program that `text` holds.
+    """Return the program in `text`, without checking what it does: see `read_program` for that.
 
-    The target is detected. The text may come from anywhere: it is parsed in bounded memory, without entities
-    and external references. InvalidInput for text that is no program of a known target, and for the first
-    fault that a Program cannot express. What the program does is not checked: see `chorale.synth.targets.lift`.
+    The target is detected. The text may come from anywhere: it is parsed in bounded memory, without entities and
+    external references.
+
+    Raises:
+        InvalidInput: The text is no program of a known target, or has a fault that a Program cannot express.
 
     >>> from synth import LoweringOptions, SerialExecutor, lower, parse_collective, parse_topology, synthesize
     >>> from chorale.synth.targets.registry import target_named
@@ -46,7 +48,7 @@ def lift(text: bytes) -> Program:
 
 
 def lift_code(text: bytes) -> AnyProgram:
-    """Return the program, the plan or the library's call that `text` holds. InvalidInput as of `lift`."""
+    """Return the program, plan or call of a library in `text`; InvalidInput as for `lift`."""
     if is_library_text(text):
         return parse_library_call(text)
     return parse_plan(text) if _is_plan_text(text) else lift(text)
@@ -55,7 +57,7 @@ def lift_code(text: bytes) -> AnyProgram:
 def lift_with_findings(text: bytes, collective: CustomCollective | None = None) -> Lifted[Program]:
     """Return the program as `lift` does, with all faults of the text that a Program cannot express.
 
-    collective: what it is to do, where the text cannot say so
+    collective: what the program is for, if the text does not contain it
     """
     document = read_xml(text, collective)
     return document.target.assemble(document.attributes, document.body)
@@ -63,73 +65,67 @@ def lift_with_findings(text: bytes, collective: CustomCollective | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class XmlDocument:
-    """What was read of a text: the target that recognised it, the attributes of its root, and what stands below."""
+    """A parsed text: the target that recognised it, the attributes of its root, and its contents."""
 
     target: XmlTarget
     attributes: XmlAttributes
     body: DocumentBody
 
+    @property
+    def has_steps(self) -> bool:
+        return any(len(rank.columns.op) for rank in self.body.ranks)
+
+    def fitting_targets(self) -> list[str]:
+        """Return the targets whose rules the document keeps. O(targets * instructions)."""
+        return [target.name for target in XML_TARGETS if self._fits(target)]
+
+    def _fits(self, target: XmlTarget) -> bool:
+        if target.limits.single_wait != self.target.limits.single_wait and self.has_steps:
+            return False
+        try:
+            lifted = target.assemble(self.attributes, self.body)
+        except InvalidInput:
+            return False
+        return not lifted.findings and not structure_violations(lifted.program, target.limits)
+
 
 def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
-    """Return what `text` holds; InvalidInput for text that is no program of a known target. O(bytes)."""
+    """Return the document in `text`; InvalidInput if it is no program of a known target. O(bytes)."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
     chosen: list[XmlTarget] = []
 
     def choose(attributes: Mapping[str, str]) -> TargetLimits:
-        chosen.append(_target_of(attributes))
-        return chosen[-1].limits
+        for target in XML_TARGETS:
+            if target.recognises("algo", attributes):
+                chosen.append(target)
+                return target.limits
+        known = ", ".join(target.name for target in XML_TARGETS)
+        found = f"format {attributes.get('format', 'none')!r}"
+        raise InvalidInput("unknown target of a program", found, f"known are {known}")
 
     root, body = read_document(text, choose)
-    # Steps of several waits are none for the scanner; without any step it may take a text of either form.
-    if chosen[0].limits.single_wait or not _has_steps(body.ranks):
+    document = XmlDocument(chosen[0], root.for_collective(collective), body)
+    # MSCCL's scanner reads no steps of several waits; without any step it may take a text of either form.
+    if chosen[0].limits.single_wait or not document.has_steps:
         body = body._replace(text_findings=text_findings(text.decode(errors="replace")))
-    return XmlDocument(chosen[0], root.for_collective(collective), body)
-
-
-def _has_steps(ranks: Sequence[RankProgram]) -> bool:
-    return any(len(rank.columns.op) for rank in ranks)
-
-
-def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
-    for target in XML_TARGETS:
-        if target.recognises("algo", attributes):
-            return target
-    known = ", ".join(target.name for target in XML_TARGETS)
-    found = f"format {attributes.get('format', 'none')!r}"
-    raise InvalidInput("unknown target of a program", found, f"known are {known}")
+    return XmlDocument(document.target, document.attributes, body)
 
 
 def fitting_targets(text: bytes) -> list[str]:
-    """Return all targets whose rules `text` keeps, whichever it was written for; InvalidInput as `lift`.
+    """Return all targets whose rules `text` keeps, whichever it was written for; InvalidInput as for `lift`.
 
-    Rules of the text, the limits and all else that shows without executing the program. The text is read once, and
-    what targets with the same form of steps make of it shows in its root and the facts of its columns.
+    These are the rules of the text, the limits and everything else that needs no execution.
     O(bytes + targets * instructions).
     """
-    return _fitting(read_xml(text))
-
-
-def _fitting(document: XmlDocument) -> list[str]:
-    return [target.name for target in XML_TARGETS if _fits(document, target)]
-
-
-def _fits(document: XmlDocument, target: XmlTarget) -> bool:
-    read_with = document.target.limits.single_wait
-    if target.limits.single_wait != read_with and _has_steps(document.body.ranks):
-        return False
-    try:
-        lifted = target.assemble(document.attributes, document.body)
-    except InvalidInput:
-        return False
-    return not lifted.findings and not structure_violations(lifted.program, target.limits)
+    return read_xml(text).fitting_targets()
 
 
 @dataclass(frozen=True, slots=True)
 class LiftResult:
     """A program that was read back and judged.
 
-    program:         what is right, for vectors of up to the largest size at which it cannot hang
+    program:         the program, restricted to the sizes at which it cannot deadlock
     fitting_targets: the targets whose rules of text, structure and limits the file keeps
     """
 
@@ -139,7 +135,7 @@ class LiftResult:
 
     @property
     def text(self) -> str:
-        """The same again, as its target writes it; only of programs without violations."""
+        """The program as its target writes it; only for programs without violations."""
         if isinstance(self.program, ExecutionPlan):
             return plan_text(self.program)
         assert isinstance(self.program, Program)
@@ -147,9 +143,9 @@ class LiftResult:
 
 
 def read_program(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> LiftResult:
-    """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target.
+    """Return the program in `text`, checked on `topology`; InvalidInput if it is no program of a known target.
 
-    collective: what it is to do, where the text cannot say so
+    collective: what the program is for, if the text does not contain it
     """
     if _is_plan_text(text):
         plan = parse_plan(text, collective=collective)
@@ -158,28 +154,34 @@ def read_program(text: bytes, topology: Topology, collective: CustomCollective |
     document = read_xml(text, collective)
     lifted = document.target.assemble(document.attributes, document.body)
     verdict = judge(lifted, topology)
-    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(_fitting(document)))
+    return LiftResult(bounded(lifted.program, verdict.max_bytes), verdict, tuple(document.fitting_targets()))
 
 
 def read_checked(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> AnyProgram:
-    """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`.
-    InvalidInput where it is too large for the check.
+    """Return the program in `text`, which does what its collective says on `topology`.
 
-    collective: what it is to do, where the text cannot say so
+    Args:
+        text: A program file.
+        topology: The network.
+        collective: What the program is for, if the text does not contain it.
+
+    Raises:
+        CheckFailed: It does something else.
+        InvalidInput: It is too large for the check.
     """
     lifted = read_unchecked(text, collective)
     verdict = judge(lifted, topology)
     for violation in verdict.violations:
         if violation.rule == "size":
-            way_out = "use fewer ranks, channels, instances or chunks"
-            raise InvalidInput("a program must be small enough to be checked", violation.message, way_out)
+            hint = "use fewer ranks, channels, instances or chunks"
+            raise InvalidInput("a program must be small enough to be checked", violation.message, hint)
         rule = f"a program must do what its collective says ({violation.rule})"
         raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
     return bounded(lifted.program, verdict.max_bytes)
 
 
 def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> Lifted[AnyProgram]:
-    """Return the program that `text` holds, before any check of what it does; `collective` as in `read_program`."""
+    """Return the program in `text`, before any check of what it does; `collective` as in `read_program`."""
     if is_library_text(text):
         return Lifted(parse_library_call(text), ())
     if _is_plan_text(text):
@@ -196,10 +198,12 @@ _END = re.compile(r" */?>\Z")
 
 
 def with_max_bytes(text: bytes, max_bytes: int) -> bytes:
-    """Return `text`, an XML program, with the attribute that keeps its runtime from vectors above `max_bytes`.
+    """Return `text`, an XML program, with an attribute that keeps its runtime from using it above `max_bytes`.
 
-    Of several documents the first <algo> gets it. InvalidInput where the text is no program, or has no room for a
-    further attribute. O(bytes).
+    If the text has several documents, the first <algo> gets the attribute. O(bytes).
+
+    Raises:
+        InvalidInput: The text is no program, or has no room for a further attribute.
     """
     document = read_xml(text)
     characters = text.decode()

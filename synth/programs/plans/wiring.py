@@ -216,5 +216,6 @@ def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> Ra
     for index in range(len(blocks)):
         for segment in wiring.segments_of(rank, index)[1:]:
             chained[segment], count = count, count + groups.members((rank, index))
-    by_number = ({key: tuple(sorted(some)) for key, some in found.items()} for found in (acquired, released))
-    return RankSemaphores(count, *by_number, chained)
+    for found in (*acquired.values(), *released.values()):
+        found.sort()
+    return RankSemaphores(count, acquired, released, chained)
