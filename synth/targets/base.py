@@ -19,9 +19,9 @@ P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 class Lifted(Generic[P_co]):
     """A program that was read back.
 
-    findings: faults of the text that a Program cannot express
-    out_of_place: the same instructions for the other placement, if the text promises both
-    notices: what runtimes pass over in silence, though it may not be what the author meant
+    findings:     faults of the text that a Program cannot express
+    out_of_place: the same instructions for the other placement, if the text is for both
+    notices:      what runtimes ignore silently, although the author may not have meant it
     """
 
     program: P_co
@@ -33,8 +33,8 @@ class Lifted(Generic[P_co]):
 class Target(Protocol):
     """Writes programs as text of one format and reads them back.
 
-    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its
-    reader refuses; reading the text gives an equal program without findings. A target is stateless.
+    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its reader
+    refuses; reading the text gives an equal program without findings. A target has no state.
     """
 
     @property
@@ -44,14 +44,16 @@ class Target(Protocol):
     def limits(self) -> TargetLimits: ...
 
     def emit(self, program: Program) -> str:
-        """Return the text of `program`; InvalidInput where the target cannot express it."""
+        """Return the text of `program`; InvalidInput if the target cannot express it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class XmlTarget:
-    """A target whose documents nest algo > gpu > tb > step. Targets with the same form of steps, with one wait at most
-    or with all (`limits.single_wait`), read the same bodies."""
+    """A target whose documents nest algo > gpu > tb > step.
+
+    Targets with the same form of steps, with one wait at most or with all (`limits.single_wait`), read the same bodies.
+    """
 
     name: str
     limits: TargetLimits
@@ -63,16 +65,16 @@ class XmlTarget:
 
     @abstractmethod
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Return whether a document whose outermost element is `root` with `attributes` is of this target."""
+        """Return whether a document with the outermost element `root` and its `attributes` is for this target."""
 
     @abstractmethod
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the outermost element of the text of `program`."""
+        """Return the attributes of the outermost element for `program`."""
 
     @abstractmethod
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program that a root with `attributes` and `body` mean in this target."""
+        """Return the program that `attributes` of the root and `body` describe for this target."""
 
     def stated_max_bytes(self, max_bytes: int) -> int:
-        """Return what `maxBytes` of a file has to say for vectors of up to `max_bytes`."""
+        """Return the value of `maxBytes` of a file for vectors of up to `max_bytes`."""
         return max_bytes

@@ -1,4 +1,4 @@
-"""Rules of text of MSCCL's scanner beyond XML."""
+"""Rules of the text that MSCCL's scanner has beyond XML."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from chorale.synth.programs.program import ProgramViolation
 
 MAX_ATTRIBUTES = 16
 LONGEST_VALUE = 255
-LONGEST_FIRST_WORD = 250  # of a comment: it is read as a name, with what begins the comment and what follows
+LONGEST_FIRST_WORD = 250  # of a comment: the scanner reads it as a name
 
 _TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)
 _STRICT_TAG = re.compile(r'</\w+>|<\w+(?: (?:\w+="[^"\r\n]*")?)*/?>')
@@ -17,7 +17,7 @@ _FIRST_WORD = re.compile(r"<!--([^ >/\r\n]*)")
 
 
 def text_findings(text: str) -> tuple[ProgramViolation, ...]:
-    """Return how `text`, which is well-formed XML, breaks the scanner's rules; one finding per rule. O(characters)."""
+    """Return the rules of the scanner that `text`, well-formed XML, breaks; one finding per rule. O(characters)."""
     found: dict[str, ProgramViolation] = {}
     for message, offset in _faults(text):
         if message not in found:
@@ -27,7 +27,7 @@ def text_findings(text: str) -> tuple[ProgramViolation, ...]:
 
 
 def tags_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield where each tag and comment of `text` begins, and the tag. O(characters)."""
+    """Yield the position and text of each tag and comment of `text`. O(characters)."""
     for match in _TAG.finditer(text):
         yield match.start(), match.group()
 

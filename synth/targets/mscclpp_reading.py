@@ -1,10 +1,9 @@
-"""Reads execution plans of MSCCL++ 0.8.0 to 0.10 from JSON that came from anywhere, with all their operations."""
+"""Reads execution plans of MSCCL++ 0.8.0 to 0.10, with all their operations, from untrusted JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from chorale.synth.collective import STANDARD, Collective, custom_collective
@@ -21,14 +20,14 @@ from chorale.synth.programs.plans.plan import (
     PlanSettings,
     RankPlan,
 )
-from chorale.synth.programs.program import Buffer
+from chorale.synth.programs.program import BUFFERS, Buffer
 from chorale.synth.targets.mscclpp_text import COLLECTIVE_NAMES
 
 MAX_INTEGER = 2**64 - 1
 
 
 class JsonFields:
-    """One JSON object that came from anywhere, and where it stands."""
+    """One JSON object from an untrusted file, and its place in the file for error messages."""
 
     __slots__ = ("_values", "_where")
 
@@ -54,30 +53,27 @@ class JsonFields:
         value = self._get(name, default)
         return int(self._checked(name, f"a whole number from {least} on", value, _is_whole(value, least)))
 
-    def integers(self, name: str, least: int = 0) -> tuple[int, ...]:
-        """Return a list of whole numbers; none where it is missing."""
-        values = self._list(name)
-        return tuple(self._checked(name, "a list of whole numbers", value, _is_whole(value, least)) for value in values)
-
-    def objects(self, name: str) -> Iterator[JsonFields]:
-        """Return a list of objects; none where it is missing."""
-        for index, value in enumerate(self._list(name)):
-            yield JsonFields(value, f"{name}[{index}] of {self._where}")
-
-    def objects_of(self, name: str) -> Iterator[JsonFields]:
-        """Return the one object called `name`; none where it is missing."""
-        if name in self._values:
-            yield JsonFields(self._values[name], f"{name} of {self._where}")
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of strings; none where it is missing."""
+    def integers(self, name: str) -> tuple[int, ...]:
+        """Return a list of whole numbers; empty if it is missing."""
         return tuple(
-            self._checked(name, "a list of strings", value, isinstance(value, str)) for value in self._list(name)
+            self._checked(name, "a list of whole numbers", each, _is_whole(each, 0)) for each in self._list(name)
         )
 
-    def error(self, rule: str, value: object, way_out: str) -> InvalidInput:
-        """Return the error that something about this object breaks `rule`."""
-        return InvalidInput(f"{rule} ({self._where})", value, way_out)
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of strings; empty if it is missing."""
+        return tuple(self._checked(name, "a list of strings", each, isinstance(each, str)) for each in self._list(name))
+
+    def objects(self, name: str) -> list[JsonFields]:
+        """Return a list of objects; empty if it is missing."""
+        return [JsonFields(value, f"{name}[{index}] of {self._where}") for index, value in enumerate(self._list(name))]
+
+    def child(self, name: str) -> JsonFields | None:
+        """Return the object called `name`; None if it is missing."""
+        return JsonFields(self._values[name], f"{name} of {self._where}") if name in self._values else None
+
+    def error(self, rule: str, value: object, hint: str) -> InvalidInput:
+        """Return the error that something in this object breaks `rule`."""
+        return InvalidInput(f"{rule} ({self._where})", value, hint)
 
     def _get(self, name: str, default: Any) -> Any:
         value = self._values.get(name, default)
@@ -106,14 +102,13 @@ MAX_CHUNKS = 2**24
 
 _DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `plan_text`
 _COLLECTIVES = {name.value: name for name in STANDARD} | {spelling: name for name, spelling in COLLECTIVE_NAMES.items()}
-_BUFFERS: dict[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
-_KINDS: dict[str, Kind] = {"memory": "memory", "port": "port", "switch": "switch"}
+_KINDS: tuple[Kind, ...] = ("memory", "port", "switch")
 
 
 def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomCollective | None = None) -> ExecutionPlan:
-    """Return the plan that `text` holds; InvalidInput for anything that is no such plan.
+    """Return the plan in `text`; InvalidInput if it is none.
 
-    collective: what it is to do, whatever it says
+    collective: what the plan is for, whatever the text contains
     """
     if len(text) > most_bytes:
         raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
@@ -122,11 +117,33 @@ def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomColle
         root = JsonFields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
     except (ValueError, RecursionError) as error:
         raise InvalidInput("a plan must be JSON in UTF-8", str(error), "write the file again") from None
-    return _plan(root, collective)
+    known = _collective(root) if collective is None else custom_collective(collective)
+    ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
+    if not ranks:
+        raise root.error("a plan must have gpus", "none", "write one for each rank")
+    protocol = root.text("protocol")
+    if protocol not in ("Simple", "LL"):
+        raise root.error("the protocol of a plan must be Simple or LL", protocol, "name one of them")
+    return ExecutionPlan(
+        _DIGEST.sub("", root.text("name")),
+        known,
+        root.flag("inplace"),
+        ranks,
+        root.integer("min_message_size", 0),
+        root.integer("max_message_size", MAX_INTEGER),
+        root.text("origin", ""),
+        PlanSettings(
+            protocol == "LL",
+            root.flag("use_double_scratch_buffer", False),
+            root.flag("reuse_resources", False),
+            root.integer("buffer_alignment", 16, least=1),
+            root.integer("num_threads_per_block", 1024, least=1),
+        ),
+    )
 
 
 def is_plan_text(text: bytes) -> bool:
-    """Return whether `text` is a JSON object with what each rank of a plan does, and so no schedule."""
+    """Return whether `text` is a JSON object with the work of each rank of a plan, unlike a schedule."""
     require_small_json(text, "a schedule or plan")
     try:
         root = json.loads(text)
@@ -148,45 +165,13 @@ def _collective(root: JsonFields) -> Collective:
     return Collective(collective.name, root.integer("root", 0)) if collective.is_rooted else collective
 
 
-def _plan(root: JsonFields, custom: CustomCollective | None) -> ExecutionPlan:
-    collective = _collective(root) if custom is None else custom_collective(custom)
-    ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
-    if not ranks:
-        raise root.error("a plan must have gpus", "none", "write one for each rank")
-    return ExecutionPlan(
-        _DIGEST.sub("", root.text("name")),
-        collective,
-        root.flag("inplace"),
-        ranks,
-        root.integer("min_message_size", 0),
-        root.integer("max_message_size", MAX_INTEGER),
-        root.text("origin", ""),
-        _settings(root),
-    )
-
-
-def _settings(root: JsonFields) -> PlanSettings:
-    """Return the settings; any protocol but LL moves plain data."""
-    protocol = root.text("protocol")
-    if protocol not in ("Simple", "LL"):
-        raise root.error("the protocol of a plan must be Simple or LL", protocol, "name one of them")
-    return PlanSettings(
-        protocol == "LL",
-        root.flag("use_double_scratch_buffer", False),
-        root.flag("reuse_resources", False),
-        root.integer("buffer_alignment", 16, least=1),
-        root.integer("num_threads_per_block", 1024, least=1),
-    )
-
-
 def _read_rank(number: int, fields: JsonFields) -> RankPlan:
     if fields.integer("id") != number:
         raise fields.error("the id of a gpu must be its place in the list", fields.integer("id"), f"write {number}")
-    blocks = []
-    for index, block in enumerate(fields.objects("threadblocks")):
+    blocks = fields.objects("threadblocks")
+    for index, block in enumerate(blocks):
         if block.integer("id") != index:
             raise block.error("the id of a block must be its place in the list", block.integer("id"), f"write {index}")
-        blocks.append(_read_block(block))
     peers: dict[Kind, list[int]] = {"memory": [], "port": []}
     switches: list[tuple[Buffer, tuple[int, ...]]] = []
     for channel in fields.objects("channels"):
@@ -196,49 +181,47 @@ def _read_rank(number: int, fields: JsonFields) -> RankPlan:
             switches += [(buffer, group.integers("ranks")) for group in channel.objects("rank_groups")]
         else:
             peers[kind] += channel.integers("connected_to")
-    remotes = list(fields.objects("remote_buffers"))
+    inputs, outputs = (fields.integer(name, least=1) for name in ("input_chunks", "output_chunks"))
+    scratch = fields.integer("scratch_chunks")
+    if max(inputs, outputs, scratch) > MAX_CHUNKS:
+        most = max(inputs, outputs, scratch)
+        raise fields.error(f"buffers must have at most {MAX_CHUNKS} chunks", most, "use fewer chunks")
+    remotes = fields.objects("remote_buffers")
     return RankPlan(
-        _chunks(fields, "input_chunks", 1),
-        _chunks(fields, "output_chunks", 1),
-        _chunks(fields, "scratch_chunks", 0),
+        inputs,
+        outputs,
+        scratch,
         tuple(peers["memory"]),
         tuple((remote.integer("rank"), _buffer(remote, "type")) for remote in remotes),
         tuple(semaphore.integer("init_value") for semaphore in fields.objects("semaphores")),
-        tuple(blocks),
+        tuple(map(_read_block, blocks)),
         tuple(peers["port"]),
         tuple(switches),
-        tuple(_access(remote) for remote in remotes),
+        tuple(map(_access, remotes)),
     )
 
 
-def _chunks(fields: JsonFields, name: str, least: int) -> int:
-    chunks = fields.integer(name, least=least)
-    if chunks > MAX_CHUNKS:
-        raise fields.error(f"{name} must be at most {MAX_CHUNKS}", chunks, "cut the vector into fewer chunks")
-    return chunks
-
-
 def _kind(fields: JsonFields, name: str) -> Kind:
-    text = fields.text(name)
-    if text not in _KINDS:
-        raise fields.error(f"unknown {name}", text, f"known are {', '.join(_KINDS)}")
-    return _KINDS[text]
+    for kind in _KINDS:
+        if kind == fields.text(name):
+            return kind
+    raise fields.error(f"unknown {name}", fields.text(name), f"known are {', '.join(_KINDS)}")
 
 
 def _access(fields: JsonFields) -> tuple[Kind, ...]:
     named = fields.texts("access_channel_types")
-    unknown = [text for text in named if text not in ("memory", "port")]
-    if unknown or not named:
+    kinds = tuple(kind for text in named for kind in _KINDS[:2] if kind == text)
+    if not named or len(kinds) < len(named):
         rule = "a remote buffer must be reached by memory or port channels"
-        raise fields.error(rule, unknown[0] if unknown else "none", "name these")
-    return tuple(_KINDS[text] for text in named)
+        raise fields.error(rule, ", ".join(named) or "none", "name these")
+    return kinds
 
 
 def _buffer(fields: JsonFields, name: str) -> Buffer:
-    letter = fields.text(name)
-    if letter not in _BUFFERS:
-        raise fields.error("the type of a buffer must be i, o or s", letter, "name one of the buffers")
-    return _BUFFERS[letter]
+    for buffer in BUFFERS:
+        if buffer == fields.text(name):
+            return buffer
+    raise fields.error("the type of a buffer must be i, o or s", fields.text(name), "name one of the buffers")
 
 
 def _read_block(fields: JsonFields) -> PlanBlock:
@@ -258,13 +241,26 @@ def _read_block(fields: JsonFields) -> PlanBlock:
     )
 
 
-def _read_operation(fields: JsonFields, inner: bool = False) -> Operation:
-    action = _read_action(fields)
-    if action is Action.PIPELINE and inner:
+def _read_operation(fields: JsonFields, is_inner: bool = False) -> Operation:
+    name = fields.text("name")
+    if name not in {action.value for action in Action}:
+        known = ", ".join(action.value for action in Action)
+        raise fields.error("unknown operation of a plan", name, f"known are {known}")
+    action = Action(name)
+    if action is Action.PIPELINE and is_inner:
         raise fields.error("a pipeline must hold no pipeline", "one in another", "write one after the other")
     if action.moves and fields.text("reduce_op", "sum") != "sum":
         raise fields.error("plans are checked for sums", fields.text("reduce_op"), "write the plan for sum")
-    iteration = next(fields.objects_of("iter_context"), None)
+    group, iteration = fields.child("tbg_info"), fields.child("iter_context")
+    part, barrier, pipeline = (0, 1), None, None
+    if group is not None:
+        part = group.integer("tb_id"), group.integer("tbg_size", least=1)
+        if part[1] > MAX_GROUP:
+            raise group.error(f"a group must have at most {MAX_GROUP} blocks", part[1], "use fewer")
+    if action is Action.BARRIER:
+        barrier = fields.integer("barrier_id"), fields.integer("num_threadblocks", least=1)
+    if iteration is not None:
+        pipeline = iteration.integer("unit_size"), iteration.integer("num_chunks")
     return Operation(
         action,
         tuple(map(_read_operand, fields.objects("src_buff"))),
@@ -272,31 +268,11 @@ def _read_operation(fields: JsonFields, inner: bool = False) -> Operation:
         fields.integers("channel_ids"),
         fields.integers("semaphore_ids"),
         _kind(fields, "channel_type") if fields.text("channel_type", "none") != "none" else "memory",
-        _read_part(fields),
-        (fields.integer("barrier_id"), fields.integer("num_threadblocks", least=1))
-        if action is Action.BARRIER
-        else None,
-        None if iteration is None else (iteration.integer("unit_size"), iteration.integer("num_chunks")),
-        tuple(_read_operation(each, inner=True) for each in fields.objects("ops")),
+        part,
+        barrier,
+        pipeline,
+        tuple(_read_operation(each, is_inner=True) for each in fields.objects("ops")),
     )
-
-
-def _read_action(fields: JsonFields) -> Action:
-    name = fields.text("name")
-    try:
-        return Action(name)
-    except ValueError:
-        known = ", ".join(known.value for known in Action)
-        raise fields.error("operations of a plan must be among those that are known", name, known) from None
-
-
-def _read_part(fields: JsonFields) -> tuple[int, int]:
-    for group in fields.objects_of("tbg_info"):
-        size = group.integer("tbg_size", least=1)
-        if size > MAX_GROUP:
-            raise group.error(f"a group must have at most {MAX_GROUP} blocks", size, "use fewer")
-        return group.integer("tb_id"), size
-    return 0, 1
 
 
 def _read_operand(fields: JsonFields) -> Operand:

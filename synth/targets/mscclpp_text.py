@@ -1,8 +1,7 @@
-"""Writes the JSON execution plans of MSCCL++ (microsoft/mscclpp): puts, signals, packets and switches between GPUs; the
-same bytes for equal plans.
+"""Writes JSON execution plans of MSCCL++ (microsoft/mscclpp): puts, signals, packets and switches between GPUs.
 
-The format has no version; the loaders of 0.8.0 to 0.10 are its definition, and what lowering writes is read by all of
-them. Reading takes all operations. Keys that the loader ignores (`root`, `origin`) are ours.
+The format has no version. The loaders of 0.8.0 to 0.10 define it, and all of them read what lowering writes. Keys that
+the loader ignores (`root`, `origin`) are ours.
 """
 
 import json
@@ -63,7 +62,7 @@ class MscclppJson:
     limits: TargetLimits = LIMITS
 
     def emit(self, program: Program) -> str:
-        """Return the text of `program` as one-sided operations; InvalidInput where the executor would not take it."""
+        """Return the text of `program` as one-sided operations; InvalidInput if the executor would not accept it."""
         require_valid_structure(program, self.limits, self.name)
         plan = plan_of(program)
         for violation in plan_structure_violations(plan):
@@ -77,39 +76,13 @@ Json = dict[str, Any]
 
 
 def plan_text(plan: ExecutionPlan) -> str:
-    """Return the text of `plan`, the same bytes for equal plans. The executor keeps what it set up under the name of a
-    plan, so that the name ends with a digest of all the rest."""
-    head, hashed, texts = _head(plan), sha256(), []
-    before, after = json.dumps({**head, _RANKS: []}, sort_keys=True).split(_NO_RANKS)
-    hashed.update(f'{before}"{_RANKS}": ['.encode())
-    for number, rank in enumerate(plan.ranks):
-        document = _rank(number, rank)
-        hashed.update((", " * bool(number) + json.dumps(document, sort_keys=True)).encode())
-        texts.append(_indented(document, "\n  "))
-    hashed.update(f"]{after}".encode())
-    name = f"{plan.name} {hashed.hexdigest()[:8]}"
-    before, after = _indented({"name": name, **head, _RANKS: []}, "\n").split(_NO_RANKS)
-    return "".join((before, f'"{_RANKS}": [\n  ', ",\n  ".join(texts), "\n ]", after, "\n"))
+    """Return the text of `plan`; equal plans give equal bytes.
 
-
-_RANKS = "gpus"
-_NO_RANKS = f'"{_RANKS}": []'
-"""What stands for the ranks, which are written one by one; in a string the quotes would be escaped."""
-
-
-def _indented(value: Any, line: str) -> str:
-    """Return `value` as `json.dumps` writes it with an indent of 1, in a third of the time. `line`: how lines begin."""
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) or not value:
-        return str(value)
-    inner = line + " "
-    if isinstance(value, dict):
-        items = [f'"{key}": {_indented(item, inner)}' for key, item in value.items()]
-        return f"{{{inner}{f',{inner}'.join(items)}{line}}}"
-    return f"[{inner}{f',{inner}'.join([_indented(item, inner) for item in value])}{line}]"
+    The executor stores what it has set up under the name of a plan, so the name ends with a digest of everything else.
+    """
+    document = {**_head(plan), "gpus": [_rank(number, rank) for number, rank in enumerate(plan.ranks)]}
+    digest = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]
+    return json.dumps({"name": f"{plan.name} {digest}", **document}, indent=1) + "\n"
 
 
 def _head(plan: ExecutionPlan) -> Json:

@@ -1,7 +1,4 @@
-"""The targets that programs can be written for and read from.
-
-Also what a program uses: channels, thread blocks, steps, scratch.
-"""
+"""The targets that programs can be written for and read from, and what a program uses of its target."""
 
 from dataclasses import dataclass
 
@@ -18,8 +15,7 @@ from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCcl
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Largest values over the ranks of a program; `steps_max` counts steps as the target writes them, of a plan its
-    operations."""
+    """Largest values over the ranks of a program; `steps_max` counts steps as written, or operations of a plan."""
 
     channels: int
     threadblocks_max: int
@@ -28,7 +24,7 @@ class Resources:
 
 
 def resources_of(program: AnyProgram) -> Resources:
-    """Return what `program` uses when written for its target."""
+    """Return what `program` uses of its target."""
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),
@@ -46,7 +42,7 @@ def _steps(program: AnyProgram) -> list[int]:
 
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())
-"""The first that recognises a document reads it."""
+"""The first target that recognises a document reads it."""
 _ALL: tuple[Target, ...] = (*XML_TARGETS, MscclppJson())
 TARGET_ALIASES = {
     "msccl": "msccl-xml",
@@ -55,7 +51,7 @@ TARGET_ALIASES = {
     "mscclpp": "mscclpp-json",
     "oneccl": "oneccl-xml",
 }
-"""The runtimes that read them, as `plain` spells them."""
+"""Names of runtimes, in lower case without separators, and their targets."""
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 
 
@@ -65,5 +61,5 @@ def target_named(name: str) -> Target:
 
 
 def is_in_place_by_default(collective: Collective, target: str) -> bool:
-    """Whether programs of `collective` for `target` share memory between input and output where nobody says."""
+    """Whether input and output of programs of `collective` for `target` share memory by default."""
     return collective.name != CollectiveName.ALLTOALL or target_named(target).limits.alltoall_in_place

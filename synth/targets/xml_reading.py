@@ -158,7 +158,7 @@ class _Rank(NamedTuple):
     """One rank element with its blocks in file order."""
 
     id: int
-    chunks: tuple[int, ...]
+    chunks: tuple[int, int, int]
     blocks: list[_Block]
 
 
@@ -289,7 +289,8 @@ class _Builder:
             if self.limits is not None and len(self._ranks) == self.limits.ranks:
                 raise InvalidInput(f"a program must have at most {self.limits.ranks} gpu elements", "more", "use fewer")
             chunks = (attributes.integer(name, least=-1) for name in ("i_chunks", "o_chunks", "s_chunks"))
-            self._rank = _Rank(attributes.integer("id", least=0), tuple(max(0, count) for count in chunks), [])
+            inputs, outputs, scratch = (max(0, count) for count in chunks)
+            self._rank = _Rank(attributes.integer("id", least=0), (inputs, outputs, scratch), [])
         else:
             self.limits, self.root = self._choose(values), attributes
             self._single_wait = self.limits.single_wait

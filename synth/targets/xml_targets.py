@@ -1,4 +1,4 @@
-"""The XML targets: the MSCCL runtime, its successor for NCCL, and ours, which the interpreters on CPUs run."""
+"""The XML targets: the MSCCL runtime, its successor for NCCL, and our own, which interpreters on CPUs execute."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from chorale.synth.targets.xml_writing import Attribute
 
 
 def _read_collective(attributes: XmlAttributes, alias: Mapping[str, str]) -> Collective:
-    """Return the collective named by `coll` (or an alias of a name) and, where it is rooted, `root` (0 if missing)."""
+    """Return the collective named by `coll`, which may be an alias, with its `root` (0 if missing) if it is rooted."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
@@ -38,7 +38,7 @@ def _program_of(
     collective: Collective,
     max_bytes: int | None = None,
 ) -> Program:
-    """Return the program of a document whose root has `attributes`, as `target` reads it."""
+    """Return the program of a document as `target` reads it. max_bytes: largest vector, if `maxBytes` is not it"""
     rank_count(attributes, target.limits)
     return Program(
         name=attributes.text("name", ""),
@@ -56,7 +56,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the attributes that all targets have, up to the collective, which targets spell."""
+    """Return the attributes that all targets have, and then those of the collective, which differ between targets."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -97,13 +97,13 @@ ONECCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class OneCclXml(XmlTarget):
-    """Target `oneccl-xml`: MSCCL's elements, several waits on a step, wide limits; see docs/reference/programs.md."""
+    """Target `oneccl-xml`: MSCCL's elements, several waits per step, wide limits; see docs/reference/programs.md."""
 
     name: str = "oneccl-xml"
     limits: TargetLimits = ONECCL_LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """An `<algo>` whose `format` is this version; other versions are refused."""
+        """Accept an `<algo>` whose `format` is this version."""
         return root == "algo" and attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -129,7 +129,7 @@ class OneCclXml(XmlTarget):
 
 
 def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
-    """Return the nodes of switches that act; their processes are the last of `ngpus`."""
+    """Return the nodes of switches that act; their processes are the last ones of `ngpus`."""
     text = attributes.text("switches", "")
     if not text:
         return ()
@@ -141,15 +141,15 @@ def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-# The files of MSCCL (microsoft/msccl) are read by a character scanner, not by an XML parser, and each rank checks its
-# own part only, so that a fault may hang the job: the writer keeps to the narrow form that the scanner takes, and the
-# reader reports whatever the runtime would refuse or misread.
+# MSCCL (microsoft/msccl) reads files with a character scanner instead of an XML parser, and each rank checks only its
+# own part, so a fault may hang the job. The writer keeps to the narrow form that the scanner takes, and the reader reports
+# everything that the runtime would refuse or misread.
 
 LONGEST_NAME = 63
-SPECIAL_NAME = "2D"  # makes the runtime execute a built-in alltoall instead of the file
-MIN_THREADS = 64  # any other number than powers of two from here on can make a call fail
+SPECIAL_NAME = "2D"  # makes the runtime execute its built-in alltoall instead of the file
+MIN_THREADS = 64  # numbers below it, and those that are no power of two, can make a call fail
 LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
-DEFAULT_MAX_BYTES = 2**27 - 1  # where a file gives no upper bound
+DEFAULT_MAX_BYTES = 2**27 - 1  # if a file has no upper bound
 MAX_SCRATCH_BYTES = 2**34  # allocated when a communicator is made, for a vector of the largest size
 
 MSCCL_LIMITS = TargetLimits(
@@ -177,18 +177,17 @@ MSCCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class MscclXml(XmlTarget):
-    """Target `msccl-xml`. Limits: 108 blocks is what the smallest current data-centre GPU holds at once."""
+    """Target `msccl-xml`. The smallest current data-centre GPU runs 108 blocks at once."""
 
     name: str = "msccl-xml"
     limits: TargetLimits = MSCCL_LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Any `<algo>` without the attribute `format`, which only oneccl-xml has."""
+        """Accept any `<algo>` without the attribute `format`, which only oneccl-xml has."""
         return root == "algo" and "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the outermost element. `max_bytes` is one higher: the runtime's bound is
-        exclusive."""
+        """Return the attributes of the outermost element. `maxBytes` is one higher, because it is exclusive."""
         if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
             rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
             raise InvalidInput(rule, program.name, "choose another name")
@@ -206,7 +205,7 @@ class MscclXml(XmlTarget):
         return root | {"origin": program.origin} if program.origin else root
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program of `body` and everything in its text that the runtime would refuse or misread."""
+        """Return the program of `body`, and everything that the runtime would refuse or misread."""
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
         max_bytes = 0 if above > LARGEST_BYTES else above - 1
         program = _program_of(self, attributes, body, _read_collective(attributes, {}), max_bytes)
@@ -214,7 +213,7 @@ class MscclXml(XmlTarget):
         return Lifted(program, findings, notices=body.notices)
 
     def stated_max_bytes(self, max_bytes: int) -> int:
-        """Return one more: the runtime's bound is exclusive."""
+        """Return one more byte: the runtime's bound is exclusive."""
         return max_bytes + 1
 
 
@@ -251,16 +250,16 @@ EXECUTOR_LIMITS = replace(
 class MscclExecutorXml(XmlTarget):
     """Target `msccl-executor-xml`: the MSCCL executor for NCCL (Azure/msccl-executor-nccl).
 
-    Scanner, steps and meaning are those of msccl-xml. The header differs: the placement is two flags, both bounds of
-    the size are required and inclusive, reduce-scatter is one word, and the default build takes 64 steps of a block. A
-    file with a fault makes the creation of every communicator of its size fail.
+    Scanner and steps are those of msccl-xml. The header differs: the placement has two flags, both bounds of the size
+    are required and inclusive, reduce-scatter is one word, and the default build takes 64 steps per block. A faulty
+    file makes the creation of every communicator of its size fail.
     """
 
     name: str = "msccl-executor-xml"
     limits: TargetLimits = EXECUTOR_LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Our own mark, or what only this runtime takes: its word for reduce-scatter, both placements, no bound.
+        """Accept our own mark, and what only this runtime takes: its reduce-scatter, both placements, no bound.
 
         A file that both runtimes take is read as one of the older runtime.
         """
@@ -306,7 +305,7 @@ class MscclExecutorXml(XmlTarget):
 _KNOWN = frozenset(
     f"allreduce allgather {REDUCE_SCATTER} alltoall alltoallv broadcast reduce send recv gather scatter".split()
 )
-"""What the loader takes for `coll`."""
+"""Values of `coll` that the loader knows."""
 
 
 def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[ProgramViolation]:
