@@ -142,8 +142,8 @@ def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
 
 
 # MSCCL (microsoft/msccl) reads files with a character scanner instead of an XML parser, and each rank checks only its
-# own part, so a fault may hang the job. The writer keeps to the narrow form that the scanner takes, and the reader reports
-# everything that the runtime would refuse or misread.
+# own part, so a fault may hang the job. The writer keeps to the narrow form that the scanner takes, and the reader
+# reports everything that the runtime would refuse or misread.
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute its built-in alltoall instead of the file
