@@ -292,9 +292,6 @@ def ordered_ops(
     O(instructions * log(those of a step)).
     """
 
-def directions_of(channel: Ints, role: Ints, peer: Ints, count: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return the columns of `Directions` of some instructions. O(instructions * log(directions) + directions^2)."""
-
 def columns_of_ops(
     ops: UnscheduledOps, blocks: Ints, block_count: int, memory: MemoryBases
 ) -> tuple[Ints, Matrix[np.int64], Ints, Ints, Ints]:

@@ -1,4 +1,4 @@
-"""From messages to fragments: the part that one instruction at either end moves, and where it lies there."""
+"""From messages to fragments: what one instruction at either end moves, with its places there."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Messages(NamedTuple):
 
 
 class StepFragments(NamedTuple):
-    """Of each fragment: its first message, where it lies, and its chunks."""
+    """First message, places and number of chunks of each fragment."""
 
     row: NarrowColumn
     source: NarrowColumn
@@ -37,13 +37,13 @@ class StepFragments(NamedTuple):
 class Fragments(NamedTuple):
     """Columns of equal length, sorted by step. A fragment is one instruction of its sender and one of its receiver.
 
-    source:  where the first chunk lies at the sender
-    operand: where the receiver holds what it adds to the first chunk; equals `target` where it adds nothing
-    target:  where the receiver puts the first chunk
-    chunks:  how many; they follow one another at both ends
-    exchanged: 1 in steps in which a rank receives into what it sends
-    turn:    in such steps, which fragment of its connection it is: ranks may send the fragments of a turn, then receive
-             those of the turn, and so on. 0 in other steps; -1 where turns would overwrite what is still to be sent
+    source:  place of the first chunk at the sender
+    operand: place of what the receiver adds to the first chunk; equals `target` if it adds nothing
+    target:  place where the receiver stores the first chunk
+    chunks:  number of chunks, which are consecutive at both ends
+    exchanged: 1 in steps in which a rank receives into memory that it sends
+    turn:    in such steps, the number of the fragment in its connection: ranks can send the fragments of a turn, then
+             receive those of the turn, and so on; 0 in other steps; -1 if turns would overwrite unsent chunks
     """
 
     step: NarrowColumn
@@ -60,18 +60,20 @@ class Fragments(NamedTuple):
 
     @property
     def may_share_blocks(self) -> bool:
-        """Whether sends and receives in one block cannot deadlock: all fragments, or turns, have an order in which no
-        send needs more room than its connection has."""
+        """Whether sends and receives in one block cannot deadlock.
+
+        Then all fragments, or turns, have an order in which no send needs more room than its connection has.
+        """
         return not (self.turn < 0).any()
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentLimits:
-    """How large fragments may be.
+    """Largest size of fragments.
 
     longest:   chunks of a fragment
-    exchanged: chunks of a fragment in a step in which a rank receives into what it sends
-    across:    whether a fragment may hold several messages of one connection
+    exchanged: chunks of a fragment in a step in which a rank receives into memory that it sends
+    across:    whether a fragment may contain several messages of one connection
     """
 
     longest: int
@@ -80,16 +82,16 @@ class FragmentLimits:
 
 
 def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
-    """Return the fragments of all messages, and leave in `placement.home` where everything is in the end.
+    """Return the fragments of all messages, and update `placement.current` to the places at the end.
 
-    In a step, all that is sent is the state before the step. Where a rank receives into what it sends, the receive
-    waits for the send, and two ranks that exchange would wait for each other if fragments were longer than what a
+    All data sent in a step are those from before the step. If a rank receives into memory that it sends, the receive
+    waits for the send, and two ranks that exchange data would wait for each other if fragments were longer than what a
     connection holds without its receiver. O(chunks moved * log(chunks of a step)).
     """
     steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
     if not steps:
         return Fragments(*(np.zeros(0, dtype=np.int32) for _ in Fragments._fields))
-    # One by one, so that what has been joined need not be held.
+    # Columns are joined one by one, to save memory.
     return Fragments(*(np.concatenate([step.pop(0) for step in steps]) for _ in Fragments._fields))
 
 
@@ -114,8 +116,11 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
 
 
 def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received: Column) -> Column:
-    """Return the number of each fragment within its connection; -1 for all if a cell would be overwritten before it is
-    sent. `connection` and `count` are of fragments, `sent` and `received` of their chunks."""
+    """Return the number of each fragment within its connection; -1 for all if a cell would be overwritten unsent.
+
+    connection, count: connection and chunks of each fragment
+    sent, received: cells of all chunks of all fragments
+    """
     starts = np.flatnonzero(np.diff(connection, prepend=-1))
     turn = np.arange(len(connection)) - np.repeat(starts, np.diff(starts, append=len(connection)))
     of_cell = np.repeat(turn, count)
@@ -128,7 +133,7 @@ def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received
 
 
 def _cells(rank: NarrowColumn, code: Codes, count: NarrowColumn) -> Column:
-    """Return the cells of all chunks of all fragments."""
+    """Return the cells of all chunks of fragments."""
     _, cells = expand_intervals((rank.astype(np.int64) << 32) + code, count)
     return cells
 
@@ -142,7 +147,7 @@ def _connection(messages: ChannelMessages) -> NarrowColumn:
 
 
 def _split_runs(border: NDArray[np.bool_], length: int, longest: int) -> tuple[Column, Column]:
-    """Return first member and length of each stretch of `length` members between borders, at most `longest` long."""
+    """Return first member and length of stretches of `length` members, cut at borders and after `longest` members."""
     edges = np.concatenate([[0], np.flatnonzero(border) + 1, [length]])
     stretch = np.diff(edges)
     cuts = -(-stretch // longest)
@@ -152,7 +157,7 @@ def _split_runs(border: NDArray[np.bool_], length: int, longest: int) -> tuple[C
 
 
 def contiguous_runs(columns: tuple[Codes, ...], longest: int) -> tuple[Column, Column]:
-    """Return first member and length of the longest stretches in which every column counts up by one."""
+    """Return first member and length of the stretches in which every column counts up by one."""
     border = np.zeros(max(0, len(columns[0]) - 1), dtype=np.bool_)
     for column in columns:
         border |= np.diff(column) != 1

@@ -1,8 +1,8 @@
-"""From fragments to the operations of each rank, in an order in which executing one after another is correct.
+"""From fragments to the operations of each rank, in an order in which they can be executed one by one.
 
 Operations know the cells of memory that they read and write, but not yet their thread block or their waits. Some are
-fused: they receive and send at once where a rank forwards exactly the chunks that arrived. Also finds the blocks of a
-program that would wait for each other for ever, whatever the data.
+fused: they receive and send in one instruction, if a rank forwards exactly the chunks that arrived. This file also
+finds the blocks of a program that deadlock, whatever the data.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ NO_PEER = -1
 
 
 class Role(IntEnum):
-    """What a block is for. Separate blocks for each direction of a connection can wait on each other freely."""
+    """The work of a block. Separate blocks for the directions of a connection can wait for each other freely."""
 
     RECEIVE = 0
     SEND = 1
@@ -32,10 +32,12 @@ class Role(IntEnum):
 
 
 class UnscheduledOps(NamedTuple):
-    """Columns of equal length: the instructions of a rank without waits, in a right sequential order.
+    """Columns of equal length: the instructions of a rank without waits, in an order in which they can be executed.
 
-    channel, role, peer: name the block; their order is that of the blocks. `peer` is NO_PEER for local work
-    op: index into OPS; src, dst: places as codes, of the first of `chunks`
+    channel, role, peer: identify the block; `peer` is NO_PEER for local work
+    op:       index into OPS
+    src, dst: codes of the places of the first chunk
+    chunks:   number of chunks
     """
 
     channel: Column
@@ -48,12 +50,11 @@ class UnscheduledOps(NamedTuple):
 
 
 class OpGenerator:
-    """Makes, rank by rank, the instructions that move `fragments`, and the copies into results of chunks that never
-    moved there.
+    """Generates the instructions of each rank: those that move `fragments`, and copies of chunks into the result.
 
-    Instructions are in the order of fragments, the send of a fragment just before its receive; where ranks receive into
-    what they send, the sends of a turn come before its receives. With `sends_first`, those of a step come before its
-    receives everywhere. `longest` is the most chunks of a copy. O(fragments * log(fragments)) for all ranks together.
+    Instructions are in the order of fragments, the send of a fragment just before its receive. If ranks receive into
+    memory that they send, the sends of a turn come before its receives. With `sends_first`, all sends of a step come
+    before its receives. A copy has at most `longest` chunks. O(fragments * log(fragments)) for all ranks together.
     """
 
     def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
@@ -77,7 +78,6 @@ class OpGenerator:
         first, count = contiguous_runs((source, target), self._longest)
         columns = UnscheduledOps(*native.ordered_ops(self._fragments, sent, received, self._sends_first, len(first)))
         if len(first):
-            # The copies of what is not in its place at the end.
             places = source[first], target[first], count
             copies = *(np.int64(each) for each in (0, Role.LOCAL, NO_PEER, OPS.index(Op.COPY))), *places
             for column, copy in zip(columns, copies, strict=True):
@@ -91,28 +91,28 @@ _SCRATCH = BUFFERS.index("s")
 
 
 def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
-    """Return the first cell that each instruction reads and the first that it writes, -1 for none."""
+    """Return the first cell that each instruction reads, and the first that it writes; -1 for none."""
     bases = np.array([layout.base(buffer) for buffer in BUFFERS])
     src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
     return np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
 
 
 def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
-    """Return the instructions of one rank with renumbered scratch chunks, and the number of scratch chunks used."""
+    """Return the instructions of one rank with scratch chunks renumbered densely, and the number of scratch chunks."""
     reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
     writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
     first = np.concatenate([ops.src[reads], ops.dst[writes]])
     _, chunks = expand_intervals(first, np.concatenate([ops.chunks[reads], ops.chunks[writes]]))
     used = np.unique(chunks)
     src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
-    # Operands that an instruction ignores name its other place.
+    # An operand that an instruction ignores gets its other place.
     src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
     src = np.where(_READS[ops.op], src, dst)
     return ops._replace(src=src, dst=np.where(_WRITES[ops.op], dst, src)), len(used)
 
 
 Joins = dict[tuple[int, int], int]
-"""Channel and rank received from, to the rank sent to by the same block."""
+"""The rank that a block sends to, by its channel and the rank that it receives from."""
 
 _RECV, _RRC, _SEND = (OPS.index(op) for op in (Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND))
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
@@ -127,14 +127,19 @@ def fuse_ops(
     *,
     stores_sums: bool = False,
 ) -> tuple[UnscheduledOps, Joins]:
-    """Return the instructions of one rank with receives and sends fused, and which directions then share a block.
+    """Return the instructions of one rank with receives and sends fused, and the directions that then share a block.
 
-    src, dst: the first cell that each instruction reads and writes, -1 for none; kept: bool[cells], what is needed
-    after the last instruction; apart: channel and sending rank of receives that stay alone. A send is fused with the
-    receive that wrote all it sends, but only between two directions where that leaves few instructions over, because
-    in one block these take turns. The order of messages on each connection stays as it is. Sums that nobody reads here
-    afterwards are sent without being stored, unless `stores_sums`.
+    A send is fused with the receive that wrote everything it sends, but only if few instructions of the two directions
+    stay alone, because these take turns in one block. The order of messages on each connection stays the same.
     O(cells touched + instructions * log(instructions)).
+
+    Args:
+        unfused: The instructions.
+        src: First cell that each instruction reads; -1 for none.
+        dst: First cell that each instruction writes; -1 for none.
+        needed_cells: bool[cells], whether a cell is needed after the last instruction.
+        apart: Channel and sending rank of receives that stay alone.
+        stores_sums: Whether sums are stored that the rank does not read afterwards.
     """
     receives, sends = _candidates(unfused, src, dst, len(needed_cells))
     keys, key = np.unique(np.stack([unfused.channel, unfused.role, unfused.peer], axis=1), axis=0, return_inverse=True)
@@ -150,7 +155,7 @@ def fuse_ops(
         connection = np.flatnonzero(key == out).tolist()
         pairs = _in_order(connection, receives[chosen].tolist(), sends[chosen].tolist())
         alone = len(connection) + int((key == into).sum()) - 2 * len(pairs)
-        # The first send and the last receive of a chain are always alone, and do not get in the way.
+        # The first send and the last receive of a chain are always alone, and do no harm.
         if len(pairs) < 2 or 2 * (alone - 2) > len(pairs):
             continue
         for receive, send in pairs:
@@ -167,7 +172,7 @@ def fuse_ops(
 
 
 def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
-    """Return the receives and sends that could be one instruction each, by the order of the receives."""
+    """Return pairs of receives and sends that could be one instruction, in the order of the receives."""
     offsets, earlier = native.dependences(src, dst, unfused.chunks, cells)
     sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
     receives = earlier[offsets[sends]]
@@ -205,15 +210,19 @@ def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> l
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
-    """Return rank and number of the blocks that never end, with messages of whole steps or else of one chunk.
-    O(messages * neighbours)."""
+    """Return rank and number of the blocks that never end with messages of whole steps, or else of one chunk.
+
+    O(messages * blocks that wait for one another).
+    """
     runs = ExecutionRuns(program, MAX_WORDS)
     return runs.blocked(runs.longest_message) or runs.blocked(1)
 
 
 def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return rank, channel and sending rank of one block of each cycle of `hanging` blocks that forward to one
-    another; where there is no cycle, of the first such block of each channel."""
+    """Return rank, channel and sending rank of one block of each cycle of `hanging` blocks that forward to one another.
+
+    If there is no cycle, return those of the first such block of each channel.
+    """
     blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]
     target = {
         (rank, block.channel, block.recv_peer): block.send_peer

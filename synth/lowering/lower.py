@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
 
 from chorale.synth.collective import CollectiveName
@@ -25,7 +26,6 @@ from chorale.synth.lowering.switches import (
     schedule_of_processes,
     with_first_stored,
 )
-from chorale.synth.lowering.timetable import Timetable
 from chorale.synth.lowering.vector_layout import VectorLayout, buffers_of, rechunked, vector_layout_of
 from chorale.synth.programs.limits import TargetLimits, limit_violations
 from chorale.synth.programs.memory import BufferShape
@@ -43,29 +43,37 @@ from chorale.synth.verify.verified import VerifiedSchedule
 LONGEST_INSTRUCTION = 71  # chunks; every target so far takes it
 LONGEST_NAME = 63
 MAX_CELLS = 2**25
-MAX_CELLS_IN_ORDER = 2**28  # where nothing is held of each
+MAX_CELLS_IN_ORDER = 2**28  # if chunks stay in order, nothing is stored for each
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
 MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
-"""What the MSCCL runtimes move of a chunk in a loop over all steps, with the buffers that they have by default."""
-MAX_FUSION_TRIES = 8  # to take fused blocks apart
+"""Bytes of a chunk that the MSCCL runtimes move in one loop over all steps, with their default buffers."""
+MAX_FUSION_TRIES = 8  # attempts to take fused blocks apart
+MAX_DOUBLINGS = 5  # of channels, when options that fit are looked for
 
 UnfusedReceives = Mapping[int, Collection[tuple[int, int]]]
-"""By rank, the (channel, sending rank) of the receives that are not fused."""
+"""(channel, sending rank) of the receives that are not fused, by rank."""
 
 
-class _TooBig(Exception):  # noqa: N818 - a reason, handed on at once
-    """A program exceeds a limit so far that it is not even built; the text says which."""
+class _TooBig(Exception):  # noqa: N818 - caught in this file
+    """Raised if a program exceeds a limit so far that it is not even built; the text names the limit."""
 
 
 def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool = True) -> Program:
     """Return the program that executes `verified` on the target of `options`.
 
     Each instance is a copy of the schedule on its own part of every shard and its own channels. Every rank has one
-    block for each direction of each of its connections (one for two of them, where blocks are scarce), which goes
-    through the steps in order (in trees: through the depths), held up by exact waits only. Given sizes are out
-    of place. Raises InvalidInput where the target's limits are exceeded. O(chunks moved * log(chunks of a step)).
-    seeks_fit: such an error names options that fit, which takes further attempts.
+    block for each direction of each of its connections, or for two directions if blocks are scarce. It goes through the
+    steps in order (in trees through the depths) and waits only if it has to. Collectives with given sizes are out of
+    place. O(chunks moved * log(chunks of a step)).
+
+    Args:
+        verified: The schedule.
+        options: The target and choices of the lowering.
+        seeks_fit: Whether an error names options that fit, which takes further attempts.
+
+    Raises:
+        InvalidInput: A limit of the target is exceeded, or the target cannot do what the options or the schedule need.
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology, synthesize
     >>> ring = parse_topology("ring:4")
@@ -78,22 +86,6 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
     schedule = rechunked(_of_processes(columns, options), options.chunks)
     options = replace(options, in_place=options.in_place and not schedule.collective.name.is_uneven)
     limits = limits_of(options)
-    _require_possible(schedule, options, limits)
-    program, excess = _attempt(schedule, options, limits)
-    if program is None:
-        raise _misfit_error(schedule, options, limits, excess, seeks_fit)
-    return replace(program, origin=columns.id)
-
-
-def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
-    """Return `schedule` as one of processes where switches act, else itself. InvalidInput for targets without such."""
-    if not schedule.is_in_network:
-        return schedule
-    require_processes(options)
-    return schedule_of_processes(schedule)
-
-
-def _require_possible(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> None:
     if schedule.collective.members is not None:
         rule = "programs have no copies and sums of tokens yet"
         raise InvalidInput(rule, schedule.collective.name.value, "lower an all-to-all of the same amounts: --traffic")
@@ -106,33 +98,48 @@ def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Targ
     if schedule.collective.name == CollectiveName.ALLTOALL and options.in_place and not limits.alltoall_in_place:
         rule = f"an alltoall for {options.target} must be out of place, because its calls in place are refused"
         raise InvalidInput(rule, "in place", "lower it with --outofplace (in_place=False)")
+    program, excess = _attempt(schedule, options, limits)
+    if program is None:
+        fits = lambda candidate: _attempt(schedule, candidate, limits)[0] is not None  # noqa: E731
+        near = nearest_fit(options, fits) if seeks_fit else None
+        requested = f"channels {options.channels}, instances {options.instances}"
+        hint = "use fewer chunks per shard, fewer ranks, or another target"
+        if near is not None:
+            hint = f"channels {near.channels}, instances {near.instances} fits"
+        raise InvalidInput(f"a program must fit {options.target}: {excess}", requested, hint)
+    return replace(program, origin=columns.id)
+
+
+def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
+    """Return `schedule`, turned into one of processes if switches act; InvalidInput if the target has no processes."""
+    if not schedule.is_in_network:
+        return schedule
+    require_processes(options)
+    return schedule_of_processes(schedule)
 
 
 def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
-    """Return `options` with the channels that suit the schedule.
+    """Return `options` with the number of channels that suits the schedule.
 
-    Several channels let loops over long chunks overlap where trees are deep: one for about every half of the time that
-    the busiest link needs for a loop, of the time that a loop takes; as many of them as fit. Else there is one.
+    In deep trees several channels let loops over long chunks overlap: about twice the time of a loop over the time that
+    the busiest link needs for it, or as many as fit. Otherwise there is one channel.
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)
     if tree_levels(schedule) < MIN_LEVELS_FOR_CHANNEL_RANGES or _is_one_loop(schedule, options):
         return replace(options, channels=1)
     times = streaming_order(schedule, _vector(schedule, options, limits))
-    most = 2 if times is None else _usual_channels(times)
+    most = 2
+    if times is not None:
+        most = min((4 * times.end + times.busiest) // (2 * times.busiest), MAX_DEFAULT_CHANNELS)
+        most = 1 if 4 * times.end < 5 * times.busiest else most
     choices = (replace(options, channels=channels) for channels in range(most, 0, -1))
     fitting = (choice for choice in choices if _attempt(schedule, choice, limits)[0] is not None)
     return next(fitting, replace(options, channels=1))
 
 
-def _usual_channels(times: Timetable) -> int:
-    if 4 * times.end < 5 * times.busiest:
-        return 1
-    return min((4 * times.end + times.busiest) // (2 * times.busiest), MAX_DEFAULT_CHANNELS)
-
-
 def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
-    """Return whether a chunk of the largest vector fits in a message, so that blocks go through their steps once."""
+    """Return whether a chunk of the largest vector fits into a message, so blocks go through their steps once."""
     largest_bytes = options.max_bytes or DEFAULT_MAX_BYTES
     return largest_bytes <= vector_layout_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
 
@@ -146,7 +153,7 @@ def limits_of(options: LoweringOptions) -> TargetLimits:
 
 
 def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> tuple[Program | None, str]:
-    """Return the program, or None and which limit it exceeds."""
+    """Return the program, or None and the limit that it exceeds."""
     try:
         program = _build(schedule, options, limits)
         if options.fuse and limits.one_sided_operations is None:
@@ -158,10 +165,10 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
 
 
 def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
-    """Return the fused `program`, with as many blocks unfused again as it takes for every block to end.
+    """Return the fused `program`, with as many blocks taken apart again as needed for every block to end.
 
-    In fused instructions a send waits for a receive, so that blocks may wait for each other in a cycle. A cycle is
-    broken by one of its blocks that receives whether it can send or not.
+    In a fused instruction a send waits for a receive, so blocks may wait for each other in a cycle. Taking apart one
+    block breaks the cycle, because it can then receive whether it can send or not.
     """
     unfused: dict[int, set[tuple[int, int]]] = {}
     for _ in range(MAX_FUSION_TRIES):
@@ -172,18 +179,6 @@ def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: Target
             unfused.setdefault(rank, set()).add((channel, source))
         program = _build(schedule, options, limits, unfused)
     return _build(schedule, replace(options, fuse=False), limits) if hanging_blocks(program) else program
-
-
-def _misfit_error(
-    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str, seeks_fit: bool
-) -> InvalidInput:
-    fits = lambda candidate: _attempt(schedule, candidate, limits)[0] is not None  # noqa: E731
-    near = nearest_fit(options, fits) if seeks_fit else None
-    requested = f"channels {options.channels}, instances {options.instances}"
-    way_out = "use fewer chunks per shard, fewer ranks, or another target"
-    if near is not None:
-        way_out = f"channels {near.channels}, instances {near.instances} fits"
-    return InvalidInput(f"a program must fit {options.target}: {excess}", requested, way_out)
 
 
 def _build(
@@ -245,7 +240,7 @@ def _build(
 
 
 def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> PlanOptions:
-    """Return how a one-sided target moves what is sent, with the boxes of the ranks where there are several."""
+    """Return the plan options for a one-sided target, with the boxes of the ranks if there are several."""
     if limits.one_sided_operations is None:
         return WHOLE_CHUNKS
     boxes = boxes_of(schedule.topology, options.ranks_per_box)
@@ -255,7 +250,7 @@ def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLi
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
-    """Return the vector, with transfers short enough for trees of many roots to stream."""
+    """Return the layout of the vector, with transfers short enough for trees of many roots to stream."""
     vector = vector_layout_of(schedule, options.instances)
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
@@ -265,15 +260,18 @@ def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) 
 def _fragment_limits(
     schedule: Schedule, vector: VectorLayout, options: LoweringOptions, limits: TargetLimits
 ) -> FragmentLimits:
-    """Return how long fragments may be. In streams along trees a fragment is forwarded when all of it has arrived, so a
-    tree for the whole vector takes one chunk at a time, and trees of many roots one transfer. Steps follow one another
-    and take all they can, and the streams of an alltoall go straight from end to end."""
+    """Return how long fragments may be.
+
+    In streams along trees a fragment is forwarded when all of it has arrived, so a tree for the whole vector takes one
+    chunk at a time, and trees of many roots one transfer. Steps take as much as they can, because they follow one
+    another; so do the streams of an alltoall, because they go straight from end to end.
+    """
     streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
     is_one_sided = limits.one_sided_operations is not None
     most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
     by_chunk = options.block_group > 1 or options.pipeline_bytes > 0
     longest = 1 if by_chunk or (streams and vector.is_single_shard) else most
-    # Puts never wait for their receiver, so that exchanges need no cuts.
+    # Puts never wait for their receiver, so exchanges need no cuts.
     return FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
 
@@ -283,16 +281,13 @@ def _require_at_most(what: str, value: int, largest: int) -> None:
 
 
 def _name(schedule: Schedule) -> str:
-    """Return a short name in characters that every target takes."""
+    """Return a short name in characters that every target accepts."""
     words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip()
 
 
-MAX_DOUBLINGS = 5
-
-
 def exceeded_limit(program: Program, limits: TargetLimits) -> str:
-    """Return which limit `program` exceeds and by what, "" if it fits. O(instructions)."""
+    """Return the limit that `program` exceeds, and by what; "" if it fits. O(instructions)."""
     largest = max(range(len(program.ranks)), key=lambda rank: len(program.ranks[rank].blocks))
     blocks = len(program.ranks[largest].blocks)
     for violation in limit_violations(program, limits):
@@ -308,7 +303,7 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
         for block in body.blocks
         for peer in (block.send_peer, block.recv_peer)
     )
-    # Before a plan is made, which takes long where there are as many blocks.
+    # This comes before the plan is made, which takes long if there are many blocks.
     blocks = sum(len(body.blocks) for body in program.ranks)
     excess = exceeded_clock_limit(len(program.ranks), blocks, ports, bool(ports) or program.protocol == "LL")
     if excess:
@@ -321,8 +316,14 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
 
 
 def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -> str:
-    """Return that clocks of so many blocks and ports of all ranks, and one signal of each block on its way, exceed what
-    the check of a plan has room for, "" if they do not. by_others: whether ports or packets tell of what happened."""
+    """Return that the clocks of a plan exceed what its check has room for; "" if they do not.
+
+    Args:
+        ranks: Ranks of the program.
+        blocks: Thread blocks of all ranks. One signal of each is on its way.
+        ports: Ports of all ranks.
+        by_others: Whether ports or packets convey what happened.
+    """
     entries = (2 * blocks + ports) * (blocks + ports + ranks) * (2 if by_others else 1)
     if entries <= MAX_CLOCK_ENTRIES:
         return ""
@@ -332,41 +333,30 @@ def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
     """Return options that fit and differ from `options` in channels or instances as little as possible.
 
-    Fewer instances or channels take fewer blocks, more channels leave fewer steps for each block: the three are
-    tried one by one, then fewer channels of one instance; None if none helps. O(log) calls of `fits`.
+    Fewer instances or channels take fewer blocks, and more channels leave fewer steps for each block. These three are
+    tried one by one, then fewer channels of one instance. None if nothing helps. O(log) calls of `fits`.
     """
-    fewer_instances = _most(options.instances, lambda count: fits(replace(options, instances=count)))
-    fewer_channels = _most(options.channels, lambda count: fits(replace(options, channels=count)))
-    more_channels = _fewest(options.channels, lambda count: fits(replace(options, channels=count)))
-    found = [replace(options, instances=count) for count in fewer_instances]
-    found += [replace(options, channels=count) for count in (*fewer_channels, *more_channels)]
+
+    def largest(high: int, with_count: Callable[[int], LoweringOptions]) -> list[LoweringOptions]:
+        """Return options with the largest count below `high` that fits, by bisection."""
+        low = 1
+        if high == 1 or not fits(with_count(1)):
+            return []
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(with_count(middle)) else (low, middle)
+        return [with_count(low)]
+
+    doubled = (options.channels * 2**power for power in range(1, 1 + MAX_DOUBLINGS))
+    more = (replace(options, channels=count) for count in doubled if count <= MAX_CHANNELS)
+    found = largest(options.instances, lambda count: replace(options, instances=count))
+    found += largest(options.channels, lambda count: replace(options, channels=count))
+    found += islice(filter(fits, more), 1)
     if not found and options.instances > 1:
-        alone = replace(options, instances=1)
-        found = [
-            replace(alone, channels=count)
-            for count in _most(alone.channels, lambda count: fits(replace(alone, channels=count)))
-        ]
-    return min(found, key=lambda near: _change(options, near), default=None)
+        found = largest(options.channels, lambda count: replace(options, instances=1, channels=count))
 
+    def change(near: LoweringOptions) -> float:
+        pairs = ((options.channels, near.channels), (options.instances, near.instances))
+        return sum(max(pair) / min(pair) for pair in pairs)
 
-def _change(asked: LoweringOptions, near: LoweringOptions) -> float:
-    pairs = ((asked.channels, near.channels), (asked.instances, near.instances))
-    return sum(max(pair) / min(pair) for pair in pairs)
-
-
-def _most(requested: int, fits: Callable[[int], bool]) -> list[int]:
-    """Return the largest count below `requested` that fits, as a list of one, by bisection; [] if 1 does not fit."""
-    if requested == 1 or not fits(1):
-        return []
-    low, high = 1, requested
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return [low]
-
-
-def _fewest(requested: int, fits: Callable[[int], bool]) -> list[int]:
-    """Return the first doubling of `requested` that fits, as a list of one; [] if none does."""
-    doubled = (requested * 2**power for power in range(1, 1 + MAX_DOUBLINGS))
-    first = next((count for count in doubled if count <= MAX_CHANNELS and fits(count)), None)
-    return [] if first is None else [first]
+    return min(found, key=change, default=None)

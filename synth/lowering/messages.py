@@ -1,7 +1,7 @@
 """The messages of each step of a schedule: their channel, sender and receiver, and their chunks of the program.
 
-Runtimes choose the network port of a message by its channel. Where the ranks of a box share rails, as GPUs with
-even and odd ports do, all transfers of a tree should keep to the channels of its rail.
+Runtimes choose the network port of a message by its channel. If the ranks of a box share rails, like GPUs with even and
+odd ports, all transfers of a tree should use the channels of its rail.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Flags = NDArray[np.bool_]
 
 
 def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
-    """Return the rail of each of `transfers`, 0 for all where channels need not tell rails apart.
+    """Return the rail of each of `transfers`; 0 for all if channels need not distinguish rails.
 
-    A rail is a switch that no rank touches, and that transfers between boxes pass one of. Transfers inside a box take
-    the rail on which their chunk first leaves one, or else that of their sender. O(rows + chunks moved between boxes).
+    A rail is a switch that is not linked to any rank; a transfer between boxes passes exactly one. A transfer inside a
+    box gets the rail on which its chunk first leaves a box, or otherwise the rail of its sender.
+    O(rows + chunks moved between boxes).
     """
     rail = _rails_of_routes(schedule)[transfers.route]
     links = schedule.topology.links
@@ -42,30 +43,29 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
 
 
 def _are_shared(ports: Flags, sender: NDArray[np.int32], receiver: NDArray[np.int32]) -> bool:
-    """Return whether two ranks of a box use the same rail; `ports` tells which rails each rank sends over, `sender` and
-    `receiver` what goes on inside boxes."""
+    """Return whether two ranks of a box use the same rail. O(rows + pairs * log(ranks)).
+
+    Args:
+        ports: bool[ranks, rails], whether a rank sends over a rail.
+        sender: Senders of transfers inside boxes.
+        receiver: Receivers of the same transfers.
+    """
     ranks = len(ports)
-    box = _parts(ranks, sender, receiver)
+    joined = np.zeros(ranks * ranks, dtype=np.bool_)
+    joined[sender.astype(np.int64) * ranks + receiver] = True
+    one, other = np.divmod(np.flatnonzero(joined), ranks)
+    box = np.arange(ranks)  # the first rank of the box of each rank
+    while (box[one] != box[other]).any():
+        low, high = np.minimum(box[one], box[other]), np.maximum(box[one], box[other])
+        np.minimum.at(box, high, low)
+        box = box[box]
     users = np.zeros(ports.shape, dtype=np.int64)
     np.add.at(users, box, ports)
     return bool((users > 1).any())
 
 
-def _parts(ranks: int, sender: NDArray[np.int32], receiver: NDArray[np.int32]) -> Column:
-    """Return the first of the ranks that each is joined with. O(rows + pairs * log(ranks))."""
-    joined = np.zeros(ranks * ranks, dtype=np.bool_)
-    joined[sender.astype(np.int64) * ranks + receiver] = True
-    one, other = np.divmod(np.flatnonzero(joined), ranks)
-    first = np.arange(ranks)
-    while (first[one] != first[other]).any():
-        low, high = np.minimum(first[one], first[other]), np.maximum(first[one], first[other])
-        np.minimum.at(first, high, low)
-        first = first[first]
-    return first
-
-
 def _rails_of_routes(schedule: Schedule) -> Column:
-    """Return the rail of each route, -1 for those that pass none; all -1 if one passes several."""
+    """Return the rail of each route, -1 if it passes none; -1 for all if a route passes several."""
     links, routes = schedule.topology.links, schedule.routes
     ranks = schedule.topology.compute_count
     if not len(routes) or schedule.topology.node_count == ranks:
@@ -83,13 +83,13 @@ def _rails_of_routes(schedule: Schedule) -> Column:
 
 
 def _trees(schedule: Schedule, transfers: Transfers) -> Column:
-    """Number the trees by shard, first chunk, and whether they reduce."""
+    """Return a number for the tree of each transfer, by shard, first chunk, and whether it reduces."""
     chunk = transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo
     return chunk * 2 + transfers.reduce
 
 
 def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Column:
-    """Return the rail that each tree takes first, -1 for none."""
+    """Return the rail that each tree uses first; -1 for none."""
     first = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
     crossing = np.flatnonzero(rail >= 0)
     crossing = crossing[np.argsort(transfers.step[crossing], kind="stable")[::-1]]
@@ -101,9 +101,9 @@ def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Colu
 
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
-"""Levels from which on channels of trees are for ranges of levels, or of time; shallower ones gain nothing."""
+"""Trees with at least this many levels have channels for ranges of levels or of time; others gain nothing by it."""
 MIN_LEVELS_FOR_TIMETABLE = 3
-"""Levels of a stream from which on its order follows a timetable; in flat ones depths say enough."""
+"""Streams with at least this many levels follow a timetable; in others the order of depths is good enough."""
 MAX_STREAMING_STEPS = 256
 
 
@@ -111,7 +111,7 @@ MAX_STREAMING_STEPS = 256
 class ChannelMessages:
     """Columns of equal length, sorted by step; row i: chunks `first` to `end - 1` go from `sender` to `receiver`.
 
-    Chunks are numbered as `VectorLayout` says. `reduces` is 1 where the receiver adds what arrives.
+    Chunks are numbered as in `VectorLayout`. `reduces` is 1 if the receiver adds what arrives.
     """
 
     step: NarrowColumn
@@ -130,7 +130,7 @@ class ChannelMessages:
         return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def cells(self) -> tuple[NarrowColumn, NarrowColumn]:
-        """Return, for every chunk of every message in order: the number of the message, and the chunk."""
+        """Return the number of the message and the chunk, as columns, for every chunk of every message in order."""
         length = self.end - self.first
         before = np.cumsum(length, dtype=np.int32) - length
         row = np.repeat(np.arange(len(length), dtype=np.int32), length)
@@ -140,17 +140,16 @@ class ChannelMessages:
 
 
 def tree_levels(schedule: Schedule) -> int:
-    """Return through how many levels of trees data streams, reducing and spreading ones together; 0 if in steps."""
+    """Return the number of levels of trees that data stream through, up and down; 0 if data travel in steps."""
     if schedule.kind != "pipelined" or schedule.collective.is_alltoall:
         return 0
     return int(schedule.transfers.step.max(initial=0)) + 1
 
 
 def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | None:
-    """Return when the transfers of high trees of many roots would best travel; None where blocks keep to steps or
-    depths.
+    """Return the best timetable for transfers of high trees of many roots; None if blocks follow steps or depths.
 
-    A tree for the whole vector sends one chunk after the other down all its depths anyhow.
+    A tree for the whole vector sends one chunk after the other through all its depths anyway.
     """
     borders = (0, *schedule.barriers, tree_levels(schedule))
     height = max(after - before for before, after in pairwise(borders))
@@ -162,9 +161,12 @@ def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | Non
 
 
 def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
-    """Return how many chunks of trees of many roots go at once: what does is handed on when all of it is there, so that
-    few are best, but neither a pair of ranks nor a rank may need so many transfers that they are at a limit. Where no
-    number helps, as many as a transfer has. O(rows * log(chunks of a transfer))."""
+    """Return how many chunks of trees of many roots should travel together.
+
+    Chunks that travel together are forwarded when all of them have arrived, so few are best. But no pair of ranks and
+    no rank may need so many transfers that they come near a limit. If no number achieves that, return the chunks of the
+    longest transfer. O(rows * log(chunks of a transfer)).
+    """
     transfers, links = vector.transfers, schedule.topology.links
     length = transfers.hi.astype(np.int64) - transfers.lo
     most = int(length.max(initial=1))
@@ -188,17 +190,24 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
 def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptions) -> ChannelMessages:
     """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
 
-    Steps are those of the schedule, or the stretches of time of its `streaming_order`. What a connection carries in a
-    step of the schedule is dealt out to the channels of every instance; in deep trees each channel gets all of a range
-    of depths, or of time, instead. For a runtime goes through long chunks in loops, and a block begins the next loop
-    when it is through with this one: a block that serves a tree from its root to its leaves waits in every loop for the
-    whole tree. Channels are numbered densely over what is used. A transfer over a route of several links is a message
-    between its ends. O(rows * log(rows)).
+    Steps are those of the schedule, or the stretches of time of its `streaming_order`. The chunks that a connection
+    carries in a step of the schedule are distributed over the channels of every instance. In deep trees each channel
+    gets all chunks of a range of depths, or of time, instead: a runtime goes through long chunks in loops, and a block
+    begins the next loop when it has finished the previous one, so a block that serves a tree from root to leaves would
+    wait in every loop for the complete tree. Used channels are numbered densely. A transfer over a route of several
+    links is one message between its ends. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
     in_order = rows.moment is rows.step and options.channels == options.instances == 1
-    parts = _message_parts(rows, vector, options)
-    del rows  # as large as what is made of it
+    # The messages of all channels of all instances are made of some rows at a time, to save memory.
+    lanes = 1 + int(rows.lane.max(initial=0))
+    parts = [
+        _part(rows.select(slice(first, first + _ROWS_AT_ONCE)), instance, group, vector, lanes, options)
+        for instance in range(options.instances)
+        for group in range(options.channels)
+        for first in range(0, max(1, len(rows.step)), _ROWS_AT_ONCE)
+    ]
+    del rows  # as large as the messages
     order, start, *columns = (np.concatenate([part.pop(0) for part in parts]) for _ in range(_COLUMNS))
     if columns[_CHANNEL].any():
         _, columns[_CHANNEL] = np.unique(columns[_CHANNEL], return_inverse=True)
@@ -213,29 +222,18 @@ _COLUMNS = 2 + len(fields(ChannelMessages))
 _ROWS_AT_ONCE = 2**18
 
 
-def _message_parts(
-    rows: _MessageRows, vector: VectorLayout, options: LoweringOptions
-) -> list[list[Column | NarrowColumn]]:
-    """Return the columns of `_part` for all channels of all instances, made of some rows at a time to save memory."""
-    lanes = 1 + int(rows.lane.max(initial=0))
-    return [
-        _part(rows.select(slice(first, first + _ROWS_AT_ONCE)), instance, group, vector, lanes, options)
-        for instance in range(options.instances)
-        for group in range(options.channels)
-        for first in range(0, max(1, len(rows.step)), _ROWS_AT_ONCE)
-    ]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _MessageRows:
     """Transfers sorted by (step of the schedule, sender, receiver, lane, shard, chunk).
 
-    moment, start: which step of the program they belong to, and where in it
-    lane: which of several links between two ranks, or which rail
-    connection: numbers the groups of equal (step, sender, receiver, lane)
-    begun, total: chunks that the group carries before the row, and in all
-    channels: over how many the group is spread, the more the more goes between its ranks in all steps
-    whole: the one that takes the row instead, -1 where the group is spread
+    Rows with equal (step, sender, receiver, lane) are a group.
+
+    lane:       number of the link among several links between two ranks, or of the rail
+    connection: number of the group
+    begun, total: chunks of the group before the row, and of the complete group
+    channels:   number of channels that the group is spread over, in proportion to the traffic between its ranks
+    whole:      the only channel that takes the row; -1 if the group is spread
+    moment, start: step of the program, and time of the timetable
     """
 
     step: NarrowColumn
@@ -261,7 +259,11 @@ class _MessageRows:
 
 def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _MessageRows:
     transfers = vector.transfers
-    parallel = _parallel_index(schedule)
+    # Of each route: its number among the links between two ranks; 0 for routes of more than one link.
+    routes = schedule.routes
+    single = np.diff(routes.offsets) == 1
+    of_first_link = schedule.topology.links.parallel_index()[routes.link_ids[routes.offsets[:-1]]]
+    parallel = np.where(single, of_first_link, 0).astype(np.int32)
     lane = rails_of(schedule, transfers) * (1 + parallel.max(initial=0)) + parallel[transfers.route]
     links = schedule.topology.links
     sender = schedule.routes.sources(links)[transfers.route]
@@ -291,36 +293,31 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
 
 
 def _same(number: int, rows: int) -> Column:
-    """Return a column of one number, which takes no memory."""
+    """Return a column of equal numbers, which takes no memory."""
     return np.broadcast_to(np.int64(number), rows)
 
 
 def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int) -> Column:
-    """Return over how many channels the chunks of each row go: `most` for the busiest lane of a pair of ranks, and for
-    others in proportion, so that the blocks of a rank have nearly equal work."""
+    """Return the number of channels for the chunks of each row.
+
+    It is `most` for the busiest lane of a pair of ranks and proportional to the work for others, so that the blocks of
+    a rank have nearly equal work.
+    """
     _, number = np.unique(pair * (1 + int(lane.max(initial=0))) + lane, return_inverse=True)
     work = np.bincount(number, weights=length).astype(np.int64)
     channels: Column = -(-work * most // work.max(initial=1))
     return channels[number]
 
 
-def _parallel_index(schedule: Schedule) -> NDArray[np.int32]:
-    """Return, per route, which of several links between two ranks it is; 0 for routes of more than one link."""
-    routes = schedule.routes
-    single = np.diff(routes.offsets) == 1
-    of_first_link = schedule.topology.links.parallel_index()[routes.link_ids[routes.offsets[:-1]]]
-    return np.where(single, of_first_link, 0).astype(np.int32)
-
-
 def _part(
     rows: _MessageRows, instance: int, group: int, vector: VectorLayout, lanes: int, options: LoweringOptions
 ) -> list[Column | NarrowColumn]:
-    """Return where the messages of one channel of one instance belong in the order of all, and their columns.
+    """Return the columns of the messages of one channel (`group`) of one instance, after two columns to sort them by.
 
-    The channels of a connection carry numbers of chunks that differ by at most one in a step.
+    The numbers of chunks of the channels of a connection differ by at most one in a step.
     """
     used, low, high = _stretch(rows, group)
-    # Turning with the step evens out the groups that are one chunk longer than others, with the ranks the channels.
+    # Rotating by the step evens out groups that are one chunk longer; rotating by the ranks evens out the channels.
     turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
     channel = np.where(rows.whole[used] < 0, turned % options.channels, group)
     slot = instance * options.channels + channel
@@ -332,8 +329,10 @@ def _part(
 
 
 def _stretch(rows: _MessageRows, group: int) -> tuple[Column, Column, Column]:
-    """Return which rows the channel `group` takes chunks of, and the first and the end of these within the group of the
-    connection."""
+    """Return the rows from which the channel `group` takes chunks, and the first and the end of these chunks.
+
+    Chunks are counted within the group of rows of the connection.
+    """
     end = rows.begun + rows.high - rows.low
     low = np.where(rows.whole == group, rows.begun, np.maximum(rows.begun, rows.total * group // rows.channels))
     high = np.where(rows.whole == group, end, np.minimum(end, rows.total * (group + 1) // rows.channels))

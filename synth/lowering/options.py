@@ -1,4 +1,4 @@
-"""Options of lowering."""
+"""Options of the lowering."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,18 @@ class LoweringOptions:
     """Choices of the lowering; the target's limits decide whether they fit.
 
     target:    name of the target, see `chorale.synth.targets.registry`
-    channels:  over how many channels the transfers of each step and connection are spread
-    instances: how many copies of the schedule run side by side, each on a part of the data and its own channels
+    channels:  number of channels over which the transfers of each step and connection are spread
+    instances: number of copies of the schedule that run in parallel, each on a part of the data and its own channels
     protocol:  wire protocol of the runtime
     in_place:  whether input and output share memory
-    sm_count:  streaming multiprocessors of the device: how many blocks of a rank surely run at once; None for what the
-               target assumes
-    fuse:      whether ranks hand on what arrives in one instruction where they can, instead of in two blocks
-    chunks:    into how many chunks each instance cuts a shard, see `chorale.synth.lowering.vector_layout`; None for
-               those of the schedule
-    min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
-    reads, block_group, pipeline_bytes, threads: of one-sided targets, see `chorale.synth.programs.plans.options`
-    ranks_per_box: how many ranks see each other's memory, for one-sided targets; None: as the topology says
+    sm_count:  streaming multiprocessors of the device: number of blocks of a rank that can run at once; None for the
+               assumption of the target
+    fuse:      whether ranks forward what arrives in one instruction if they can, instead of in two blocks
+    chunks:    chunks per shard of each instance, see `chorale.synth.lowering.vector_layout`; None for those of the
+               schedule
+    min_bytes, max_bytes: smallest and largest size of the vector that the program is for; max_bytes 0: no limit
+    reads, block_group, pipeline_bytes, threads: for one-sided targets, see `chorale.synth.programs.plans.options`
+    ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: from the topology
     """
 
     target: str
@@ -66,7 +66,7 @@ class LoweringOptions:
 
     @property
     def moves_differently(self) -> bool:
-        """Whether it says how a one-sided target moves what is sent."""
+        """Whether an option is set that only one-sided targets have."""
         moved = self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box, self.threads
         return moved != (False, 1, 0, None, None)
 

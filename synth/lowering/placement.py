@@ -1,4 +1,4 @@
-"""Where the chunks of every rank lie in its buffers while a program runs."""
+"""The places of the chunks of every rank in its buffers while a program runs."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +19,7 @@ OFFSET_MASK = (1 << SHIFT) - 1
 NOWHERE = -1
 
 Codes = NDArray[np.int32]
-"""Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""
+"""Places of chunks as numbers: `buffer << SHIFT | offset`, so neighbours differ by one; -1 for nowhere."""
 
 Moments = NDArray[np.int32]
 """Steps of chunks of ranks."""
@@ -30,16 +30,16 @@ _IN_ORDER = (
     CollectiveName.BROADCAST,
     CollectiveName.REDUCE_SCATTER,
 )
-"""In place, every chunk of these stays at its place in the one buffer, from the start to the end."""
+"""In place, every chunk of these collectives keeps its place in the one buffer."""
 
 
 class Cells(NamedTuple):
-    """Where chunks lie, as codes `buffer << SHIFT | offset`.
+    """Places of chunks, as codes `buffer << SHIFT | offset`.
 
-    ordered: the code of chunk 0 where all chunks of all ranks lie in one buffer in the order of their numbers, so that
-             `current` and `arrival` are empty; else NOWHERE
-    current, arrival: [ranks, chunks], where a chunk is now, and where it is put when it arrives
-    stride:  chunks of the data
+    ordered: code of chunk 0 if all chunks of all ranks lie in one buffer in the order of their numbers; then `current`
+             and `arrival` are empty; otherwise NOWHERE
+    current, arrival: [ranks, chunks], where a chunk is now, and where it is stored when it arrives
+    stride:  number of different chunks
     """
 
     ordered: int
@@ -54,12 +54,12 @@ def stays_in_order(shape: BufferShape) -> bool:
 
 
 class Placement:
-    """Where each chunk of each rank is (`home`) and where what arrives for it is put (`work`): int32[ranks, chunks].
+    """Where each chunk of each rank is (`current`) and where it is stored when it arrives (`arrival`).
 
-    A chunk has its home in the input until something is written for it, then where it was written. So the first
-    reduction reads the input and writes elsewhere, and an out-of-place program needs no copy before it. What arrives
-    and belongs into the result is put there, what only passes through goes to scratch (in place, partial sums of a
-    reduce_scatter stay in the buffer). Ranks other than the root of a reduce never write their buffers.
+    A chunk is in the input until it is first written. So the first reduction reads the input and writes elsewhere, and
+    an out-of-place program needs no copy before it. Chunks of the result are stored in their final place, and chunks
+    that only pass through go to scratch (in place, partial sums of a reduce_scatter stay in the buffer). Ranks other
+    than the root of a reduce never write their buffers.
     """
 
     def __init__(self, shape: BufferShape, messages: ChannelMessages) -> None:
@@ -78,32 +78,32 @@ class Placement:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether all chunks lie in one buffer in the order of their numbers, so that nothing need be held of each."""
+        """Whether all chunks lie in one buffer in the order of their numbers, so no tables are needed."""
         return stays_in_order(self.shape)
 
     @property
     def cells(self) -> Cells:
-        """Where chunks lie, for kernels."""
+        """The places of all chunks, for kernels."""
         ordered = BUFFERS.index(self._shared_buffer) << SHIFT if self.is_ordered else NOWHERE
         return Cells(ordered, self.current, self.arrival, self.shape.identities)
 
     @property
     def used_chunks(self) -> tuple[int, int]:
-        """Return the chunks of input and output as a rank declares them: 0 where a buffer is never named."""
+        """Chunks of input and output that a rank declares; 0 for a buffer that is never named."""
         inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
         if not self.shape.in_place:
             return inputs, outputs
         return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
-        """Return where those chunks of the result of `rank` are that are not in their places, and these."""
+        """Return the actual and the required places of chunks of the result of `rank` that are misplaced at the end."""
         result, final = self._result(rank)
         home = final if self.is_ordered else self.current[rank, result]
         wrong = home != final
         return home[wrong], final[wrong]
 
     def result_cells(self, rank: int, layout: Layout) -> NDArray[np.bool_]:
-        """Return bool[cells]: which cells of `rank` hold its result at the end."""
+        """Return bool[cells]: the cells of `rank` that contain its result at the end."""
         kept = np.zeros(layout.cells, dtype=np.bool_)
         _, final = self._result(rank)
         for number, buffer in enumerate(BUFFERS):
@@ -124,7 +124,7 @@ class Placement:
         if shape.in_place and shape.collective == CollectiveName.REDUCE_SCATTER:
             work[:] = _codes("i", 0, shape.chunks)
         if shape.in_place and shape.collective == CollectiveName.ALLTOALL:
-            # Input and output are the same cells: what comes before its cell is free has to wait elsewhere.
+            # Input and output are the same cells: what arrives before its cell is free is stored elsewhere.
             occupant = rank * shape.chunks + (final & OFFSET_MASK)
             work[result[leaves[occupant] > arrives[result]]] = -1
         passing = np.flatnonzero((arrives >= 0) & (work < 0))
@@ -133,19 +133,21 @@ class Placement:
 
     @property
     def _shared_buffer(self) -> Buffer:
-        """The one buffer that an in-place program names."""
+        """The only buffer that an in-place program names."""
         return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
     def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
-        """Return the chunks that `rank` must hold at the end, and where."""
+        """Return the chunks that `rank` must have at the end, and their places."""
         result = self.shape.result_chunks(rank)
         in_shared = self.shape.in_place and self.shape.collective == CollectiveName.REDUCE_SCATTER
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
 def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> Moments:
-    """Return [ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1 for
-    none."""
+    """Return [ranks, chunks]: the first (or latest) step in which a message moves a chunk from or to each rank; or -1.
+
+    rank: sender, or receiver, of each message
+    """
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
     columns = (rank, messages.step, messages.first, messages.end)
     ends, step, first, end = (np.ascontiguousarray(column if latest else column[::-1]) for column in columns)

@@ -30,8 +30,10 @@ Key = tuple[int, Role, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockAssignment:
-    """The thread blocks of a rank: their ranks to send to and to receive from (NO_PEER for none) and their channels;
-    and the number of the block of each instruction."""
+    """The thread blocks of a rank: ranks to send to and to receive from (or NO_PEER), and channels.
+
+    of_op: block of each instruction
+    """
 
     send_peer: Column
     recv_peer: Column
@@ -39,49 +41,42 @@ class BlockAssignment:
     of_op: Column
 
 
-class Directions(NamedTuple):
-    """The directions of the connections of a rank, sorted by channel, role and peer, and which each instruction is of.
-
-    work: chunks that each moves
-    """
-
-    channel: Column
-    role: Column
-    peer: Column
-    work: Column
-    of_op: Column
-
-
 def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
-    """Return a block for each direction of each connection of a rank and channel, and one for local work.
+    """Return a block for each direction of each connection and channel of a rank, and one for local work.
 
-    `joins` says which directions share a block in any case. Where there are more than `max_blocks`, a sending and a
-    receiving block of one channel become one, those with the fewest chunks first, because sends and receives of one
-    block take turns. There may be more than `max_blocks` even so: a block has one rank to send to.
-    O(instructions * log(directions) + directions^2).
+    O(instructions * log(instructions) + directions^2).
+
+    Args:
+        ops: The instructions of the rank.
+        max_blocks: If there are more blocks, a sending and a receiving block of one channel become one, those with the
+            fewest chunks first, because sends and receives of one block take turns. There may still be more blocks
+            afterwards, because a block has one rank to send to.
+        joins: Directions that share a block in any case.
     """
-    directions = Directions(*native.directions_of(ops.channel, ops.role, ops.peer, ops.chunks))
-    channel, role, peer = directions.channel, directions.role, directions.peer
+    keys_of_ops = np.stack([ops.channel, ops.role, ops.peer])
+    (channel, role, peer), direction = np.unique(keys_of_ops, axis=1, return_inverse=True)
+    direction = direction.reshape(-1)
     send, recv = np.where(role == Role.SEND, peer, NO_PEER), np.where(role == Role.RECEIVE, peer, NO_PEER)
     if not joins and len(peer) <= max_blocks:
-        return BlockAssignment(send, recv, channel, directions.of_op)
+        return BlockAssignment(send, recv, channel, direction)
     triples = zip(channel.tolist(), map(Role, role.tolist()), peer.tolist(), strict=True)
     keys: list[Key] = list(triples)
-    joined = _joined(keys, directions.work.tolist(), max_blocks, joins)
+    work = np.bincount(direction, weights=ops.chunks).astype(np.int64)
+    joined = _joined(keys, work.tolist(), max_blocks, joins)
     for number, other in joined.items():
         if keys[number][1] == Role.SEND:
             send[other] = peer[number]
     for (channel_of_join, source), target in joins.items():
-        # Its send may be gone: all of it is done by what receives.
+        # The sending direction may have no instructions left: the receiving ones do all its work.
         send[keys.index((channel_of_join, Role.RECEIVE, source))] = target
     remaining = np.array([number for number in range(len(keys)) if number not in joined], dtype=np.int64)
     into = np.array([joined.get(number, number) for number in range(len(keys))], dtype=np.int64)
-    of_op = np.searchsorted(remaining, into)[directions.of_op]
+    of_op = np.searchsorted(remaining, into)[direction]
     return BlockAssignment(send[remaining], recv[remaining], channel[remaining], of_op)
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Return which of `keys` (that send, or work locally) join which others (that receive)."""
+    """Return which receiving direction each sending or local direction joins, by their positions in `keys`."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]
@@ -101,7 +96,7 @@ def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> 
 
 
 def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
-    """Return pairs of a sending and a receiving key of one channel: those with the same peer, then in `order`."""
+    """Return pairs of a sending and a receiving direction of a channel: those with the same peer, then in `order`."""
     pairs: list[tuple[int, int]] = []
     for channel in sorted({keys[number][0] for number in order}):
         sends, receives = (
@@ -116,15 +111,17 @@ def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
 
 
 class MemoryBases(NamedTuple):
-    """Where each buffer begins in the row of cells of a rank, and how many cells it has."""
+    """First cell of each buffer in the memory of a rank, and the number of its cells."""
 
     base: Column
     cells: int
 
 
 def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layout) -> RankColumns:
-    """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
-    others. `ops` are in a valid sequential order."""
+    """Return the instructions of each of the `blocks` of a rank with the waits they need and no redundant ones.
+
+    `ops` are in an order in which they could be executed one by one.
+    """
     memory = MemoryBases(np.array([layout.base(buffer) for buffer in BUFFERS]), layout.cells)
     first, rows, *waits = native.columns_of_ops(ops, blocks.of_op, len(blocks.channel), memory)
     columns = [blocks.send_peer, blocks.recv_peer, blocks.channel, first, *rows, *waits]
@@ -132,7 +129,7 @@ def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layo
 
 
 class Grouping(NamedTuple):
-    """How the instructions of a rank become blocks; stores_sums: whether sums are stored that only others need."""
+    """How the instructions of a rank become blocks. stores_sums: whether sums are stored that only other ranks need"""
 
     max_blocks: int
     fuse: bool
@@ -141,7 +138,7 @@ class Grouping(NamedTuple):
 
 
 def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping: Grouping) -> RankProgram:
-    """Return the program of `rank` with the instructions `ops`, fused and in blocks as `grouping` says."""
+    """Return the program of `rank` with the instructions `ops`, fused and in blocks according to `grouping`."""
     scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
     if grouping.fuse:
@@ -152,7 +149,7 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
         ops, scratch = with_dense_scratch(ops)
     blocks = assign_blocks(ops, grouping.max_blocks, joins)
     if not len(blocks.channel):
-        # Runtimes cannot launch a rank without a block.
+        # Runtimes cannot launch a rank without blocks.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
     columns = columns_of_blocks(ops, blocks, placement.shape.layout(rank, scratch))
     return RankProgram(*placement.used_chunks, scratch, ColumnBlocks(columns))

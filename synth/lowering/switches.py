@@ -1,13 +1,13 @@
 """Schedules in which switches act: as plans of MSCCL++, or as schedules of processes.
 
-A plan lets a switch add and multicast, if the trees of the schedule are stars around it. Each rank has some chunks. It
-lets the switch add them up over all ranks and store the sum everywhere, in one operation (`glres`), between two rounds
-of relaxed signals: all have begun, all are done. No release of MSCCL++ reads an operation that adds in the switch for
-one rank only, so that other trees, such as those over several boxes, have no plan.
+A plan lets a switch add and multicast if the trees of the schedule are stars around it. Each rank is responsible for
+some chunks. It lets the switch add them over all ranks and store the sum at all ranks, in one operation (`glres`),
+between two rounds of relaxed signals: all have begun, all are done. No release of MSCCL++ reads an operation that adds
+in the switch for one rank only, so other trees, such as those over several boxes, have no plan.
 
-Processes are one for each rank, then one for each such switch. So CPUs emulate such switches, and so a parameter server
-or a SmartNIC works that really is one. A process stores what it gets; what a switch does within a step takes
-separate steps here.
+As processes, each rank is a process, followed by one process for each such switch. CPUs emulate switches in this way,
+and parameter servers and SmartNICs work like that. A process stores what it receives, so what a switch does within a
+step takes separate steps here.
 """
 
 from dataclasses import fields
@@ -41,10 +41,13 @@ _NOP = Operation(Action.NOP)
 
 
 def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
-    """Return the plan of `schedule`, which has been verified, with `options.block_group` thread blocks for each rank or
-    as many as it takes to have a channel with each peer. O(rows + ranks^2).
+    """Return the plan of `schedule`, which has been verified. O(rows + ranks^2).
 
-    InvalidInput for another target, other choices, and trees that are no stars around one switch that joins all ranks.
+    Each rank has `options.block_group` thread blocks, or as many as it takes to have a channel with each peer.
+
+    Raises:
+        InvalidInput: Another target or protocol is chosen, or the trees are not stars around one switch that all ranks
+            are linked to.
     """
     _require_target(options)
     roots = _roots(schedule)
@@ -107,7 +110,7 @@ def _roots(schedule: Schedule) -> Numbers:
 
 
 def _per_chunk(low: Numbers, high: Numbers, chunks: int) -> Numbers:
-    """Return how many of the stretches each chunk is in."""
+    """Return the number of stretches that each chunk is in."""
     steps = np.zeros(chunks + 1, dtype=np.int64)
     np.add.at(steps, low, 1)
     np.add.at(steps, high, -1)
@@ -132,7 +135,7 @@ def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options
 
 
 def _operations(channels: int, number: int, blocks: int, own: Numbers, target: int) -> list[Operation]:
-    """Return what a block does: its share of the chunks of the rank, between two meetings with all others."""
+    """Return the operations of a block: its share of the chunks of the rank, between two meetings with all ranks."""
     meeting = [_NOP] if blocks == 1 else [Operation(Action.BARRIER, barrier=(0, blocks))]
     part = (number, blocks)
     sums = [
@@ -149,7 +152,7 @@ def _operations(channels: int, number: int, blocks: int, own: Numbers, target: i
 
 
 def _told(channels: int) -> list[Operation]:
-    """Tell all peers of the block, and hear it of them."""
+    """Return operations that signal all peers of the block and wait for their signals."""
     runs = [
         tuple(range(first, min(first + MAX_OPERATION_CHANNELS, channels)))
         for first in range(0, channels, MAX_OPERATION_CHANNELS)
@@ -159,7 +162,7 @@ def _told(channels: int) -> list[Operation]:
 
 
 def _runs(numbers: Numbers) -> list[tuple[int, int]]:
-    """Return first and count of each run of consecutive numbers."""
+    """Return first number and length of each run of consecutive numbers."""
     found = []
     for _, group in groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0]):
         run = [number for _, number in group]
@@ -168,11 +171,11 @@ def _runs(numbers: Numbers) -> list[tuple[int, int]]:
 
 
 PROCESS_TARGET = "oneccl-xml"
-"""The one target whose programs may have processes of switches: what CPUs execute."""
+"""The only target whose programs may have processes for switches; CPUs execute it."""
 
 
 def require_processes(options: LoweringOptions) -> None:
-    """Raise InvalidInput unless programs with `options` can have processes of switches."""
+    """Raise InvalidInput unless programs with `options` can have processes for switches."""
     if options.target != PROCESS_TARGET:
         rule = f"programs of blocks and messages in which switches act must be {PROCESS_TARGET}"
         raise InvalidInput(rule, options.target, f"use {PROCESS_TARGET}, or synthesize without --in-network")
@@ -182,9 +185,9 @@ def require_processes(options: LoweringOptions) -> None:
 
 
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
-    """Return `schedule`, in which switches act, on the network of processes. O(rows * switches in a row).
+    """Return `schedule`, in which switches act, on the network of processes. O(rows * switches in a chain).
 
-    Rows through chains of switches within a step get steps that follow one another.
+    Rows through chains of switches within a step get consecutive steps.
     """
     topology = schedule.topology
     switches = tuple(sorted(topology.abilities))
@@ -208,7 +211,7 @@ def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
 
 
 def _levels(schedule: Schedule) -> NDArray[np.int64]:
-    """Return per row through how many switches its chunks have passed before, in the same step."""
+    """Return for each row how many switches its chunks have passed before, in the same step."""
     rows, ranks = schedule.transfers, schedule.topology.compute_count
     src, dst = schedule.src.tolist(), schedule.dst.tolist()
     step, shard, low, high, adds = (
@@ -238,9 +241,12 @@ def _levels(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def with_first_stored(messages: ChannelMessages, ranks: int) -> ChannelMessages:
-    """Return `messages` in which the first that reaches a process after the `ranks` is stored there, not added.
+    """Return `messages`, where the first one that reaches the process of a switch is stored there instead of added.
 
-    For it has nothing to add it to. A message of which only some chunks are the first is cut. O(chunks * log(chunks)).
+    The process has nothing to add it to. A message of which only some chunks are the first is cut.
+    O(chunks * log(chunks)).
+
+    ranks: number of ranks; the processes of switches follow them
     """
     chosen = np.flatnonzero((messages.reduces == 1) & (messages.receiver >= ranks))
     if not len(chosen):
@@ -264,4 +270,4 @@ def with_first_stored(messages: ChannelMessages, ranks: int) -> ChannelMessages:
 
 
 SHAPE_OF_PROCESSES = CollectiveName.ALLREDUCE
-"""Every process has room for the whole vector, chunk after chunk, as each rank of an allreduce in place has."""
+"""Every process has room for the complete vector, like each rank of an allreduce in place."""

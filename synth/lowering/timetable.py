@@ -1,8 +1,8 @@
-"""When the transfers of trees would travel if they waited for nothing but data and links.
+"""Timetables: when the transfers of trees travel if they wait only for data and links.
 
-A block goes through its messages in one fixed order. In the order of the depths all blocks work on the same depth at
-once, so that a program takes the sum over depths of the busiest link of each, and not the time of the busiest link of
-all. So blocks take the order of a list schedule: a free link takes the available transfer with the longest path to go.
+A block goes through its messages in one fixed order. In the order of depths all blocks would work on the same depth at
+the same time, and a program would take the sum over depths of the time of the busiest link of each depth. So blocks
+take the order of a list schedule instead: a free link takes the available transfer with the longest remaining path.
 Sources: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bounds on multiprocessing timing
 anomalies", 1969.
 """
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from chorale.synth.kernels import native
 from chorale.synth.lowering.vector_layout import Column
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
-from chorale.synth.topology.topology import Topology
 
 FASTEST_CHUNK_TIME = 2**12
-"""Time that a chunk takes on the fastest link; those on others are rounded up to whole numbers."""
+"""Time that a chunk takes on the fastest link; times on other links are rounded up to whole numbers."""
 MAX_CHUNK_TIME = 2**26
 MAX_VISITS = 2**23
 
@@ -28,9 +27,11 @@ WRITES_SUM, WRITES, READS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timetable:
-    """start: when each transfer begins, in units in which a chunk takes `FASTEST` on the fastest link
-    step:  which stretch of time that is in: whatever waits for a transfer is in a later one
-    end:   when all are through
+    """A list schedule of transfers. Times are in units of which a chunk takes FASTEST_CHUNK_TIME on the fastest link.
+
+    start:   when each transfer begins
+    step:    the stretch of time in which it begins; whatever waits for it begins in a later stretch
+    end:     when all transfers have ended
     busiest: how long the busiest link is busy
     """
 
@@ -41,7 +42,7 @@ class Timetable:
 
 
 class Moves(NamedTuple):
-    """What rows need of links: row i keeps each of `links[first[i] : end[i]]` busy for `chunks[i]` times its weight."""
+    """Links that rows occupy: row i keeps each of `links[first[i] : end[i]]` busy for `chunks[i]` times its weight."""
 
     chunks: Column
     first: Column
@@ -51,12 +52,14 @@ class Moves(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """What rows need of one another. A row visits the cells of its chunks at both its ends; the visits of row i are
-    `first[i]` to `first[i + 1] - 1`. Those that a cell gets in a row, all to write or all to read, are a run; runs of a
-    cell follow one another.
+    """Which rows wait for which. A row visits the cells of its chunks at both ends of its route.
 
-    run:       which run each visit belongs to
-    rows:      the rows of all runs, run by run; those of run r begin at `run_first[r]`
+    Consecutive visits of a cell that all write or all read are a run; the runs of a cell follow one another.
+
+    first:     first visit of each row, and the end of the last row
+    run:       run of each visit
+    rows:      rows of all runs, run by run
+    run_first: first of these rows for each run, and the end
     is_last:   1 for the last run of each cell
     """
 
@@ -68,10 +71,11 @@ class Visits(NamedTuple):
 
 
 def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
-    """Return the timetable of `transfers` of a pipelined `schedule`.
+    """Return the timetable of `transfers` of a pipelined `schedule`. O((chunks moved + links of routes) * log(rows)).
 
-    None where a step takes from a place what it also puts there, so that no order of transfers has the same meaning,
-    and for more than 2^22 chunks moved. O((chunks moved + links of routes) * log(rows)).
+    Returns:
+        None if a step reads a place that it also writes, so that no order of transfers has the same meaning, or if more
+        than 2^22 chunks are moved.
     """
     count = transfers.hi.astype(np.int64) - transfers.lo
     if 2 * int(count.sum()) > MAX_VISITS:
@@ -80,22 +84,32 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     if visits is None:
         return None
     routes = schedule.routes
-    weight = _weights(schedule.topology)
+    # Time that a chunk takes on each link
+    bandwidths = schedule.topology.links.bandwidths
+    fastest = max(bandwidths)
+    times = [min(-(-FASTEST_CHUNK_TIME * fastest // bandwidth), MAX_CHUNK_TIME) for bandwidth in bandwidths]
+    weight = np.array(times, dtype=np.int64)[schedule.topology.links.bandwidth_class]
     moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
     tail = native.remaining_times(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
     row_at = np.argsort(-tail, kind="stable")
     if isinstance(schedule, ProcessSchedule):
-        # Sums that go up must not hold results back: what comes first in the vector goes first.
+        # Sums must not delay results: what comes first in the vector goes first.
         row_at = row_at[np.argsort(transfers.lo[row_at], kind="stable")]
     rank = np.empty_like(row_at)
     rank[row_at] = np.arange(len(row_at))
     start, before = native.start_times(moves, visits, row_at, rank)
     step = native.time_stretches(start, before, row_at[np.argsort(start[row_at], kind="stable")])
-    return Timetable(start, step, *_totals(moves, start))
+    hops = moves.end - moves.first
+    row = np.repeat(np.arange(len(hops)), hops)
+    link = moves.links[moves.first[row] + np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)]
+    time = moves.weight[link] * moves.chunks[row]
+    busy = np.zeros(len(moves.weight), dtype=np.int64)
+    np.add.at(busy, link, time)
+    return Timetable(start, step, int((start[row] + time).max(initial=0)), int(busy.max(initial=0)))
 
 
 def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits | None:
-    """Return who waits for whom; None where a cell is read and written in one step."""
+    """Return which rows wait for which; None if a cell is read and written in one step."""
     links = schedule.topology.links
     ends = [
         side(links)[transfers.route].astype(np.int64)
@@ -121,22 +135,3 @@ def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits |
     run_first = np.flatnonzero(border)
     is_last = np.diff(cell[run_first], append=-1) != 0
     return Visits(first, run, row, np.append(run_first, len(row)), is_last.astype(np.int8))
-
-
-def _weights(topology: Topology) -> Column:
-    """Return how long a chunk takes on each link."""
-    bandwidths = topology.links.bandwidths
-    fastest = max(bandwidths)
-    times = [min(-(-FASTEST_CHUNK_TIME * fastest // bandwidth), MAX_CHUNK_TIME) for bandwidth in bandwidths]
-    return np.array(times, dtype=np.int64)[topology.links.bandwidth_class]
-
-
-def _totals(moves: Moves, start: Column) -> tuple[int, int]:
-    """Return when the last transfer is through, and how long the busiest link is busy."""
-    hops = moves.end - moves.first
-    row = np.repeat(np.arange(len(hops)), hops)
-    link = moves.links[moves.first[row] + np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)]
-    time = moves.weight[link] * moves.chunks[row]
-    busy = np.zeros(len(moves.weight), dtype=np.int64)
-    np.add.at(busy, link, time)
-    return int((start[row] + time).max(initial=0)), int(busy.max(initial=0))

@@ -1,8 +1,8 @@
-"""How the vector of a program is cut into chunks, and which transfers of the schedule say where they go.
+"""The chunks of the vector of a program, and the transfers of the schedule that move them.
 
-Chunks can be refined or merged: finer ones stream better, coarser ones divide more vector sizes. Shards with sizes of
-their own lie in buffers in the order of their numbers, as MPI lays them out by default: in the input of an alltoallv
-those for rank 0 first, in its output those from rank 0. The vector of a program is the longest buffer of all ranks.
+Chunks can be refined or merged: finer ones stream better, coarser ones divide more vector sizes. Shards with given
+sizes lie in buffers in the order of their numbers, which is the default of MPI: in the input of an alltoallv those for
+rank 0 come first, in its output those from rank 0. The vector of a program is the longest buffer of all ranks.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from chorale.synth.schedule.schedule import ColumnBounds, Schedule, Transfers
 
 Column = NDArray[np.int64]
 NarrowColumn = NDArray[np.int32]
-"""What is held for all ranks at once: half as large. No count of a program comes near 2^31."""
+"""Columns over all ranks, half as large. No count of a program comes near 2^31."""
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
-    """Return, for every member of every interval in order: the number of the interval, and the member."""
+    """Return the number of the interval and the member, as columns, for every member of every interval in order."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)
     within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -35,17 +35,17 @@ def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Colu
 
 
 def min_chunks(schedule: Schedule) -> int:
-    """Return the fewest chunks per shard in which all transfers of `schedule` begin and end between chunks. O(rows)."""
+    """Return the smallest number of chunks per shard for which no transfer of `schedule` cuts a chunk. O(rows)."""
     sizes = np.array(schedule.collective.sizes or (), dtype=np.int64)
     bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi, sizes])
     return schedule.chunks_per_shard // gcd(schedule.chunks_per_shard, int(np.gcd.reduce(bounds, initial=0)))
 
 
 def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
-    """Return `schedule` with so many chunks per shard; None leaves them as they are.
+    """Return `schedule` with `chunks` chunks per shard, or itself if `chunks` is None. The costs stay the same.
 
-    What goes where, and so every cost, stays exactly the same. InvalidInput if `chunks` is not a multiple of
-    `min_chunks`.
+    Raises:
+        InvalidInput: `chunks` is not a multiple of `min_chunks`.
     """
     if chunks is None or chunks == schedule.chunks_per_shard:
         return schedule
@@ -69,12 +69,12 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorLayout:
-    """Chunks of all data: those of a shard follow one another, and in it those of an instance.
+    """Chunks of all data: first by shard, then by instance.
 
-    transfers: those of the schedule, or of its first shard alone where the vector is one shard (`is_single_shard`)
-    shards:    of all data; in an alltoall every rank has a different vector
-    chunks_per_shard: of one instance
-    sizes:     int64[shards], the chunks of each shard of an uneven collective
+    transfers: transfers of the schedule, or only of its first shard if the vector is one shard (`is_single_shard`)
+    shards:    shards of all data; in an alltoall every rank has a different vector
+    chunks_per_shard: chunks of one instance
+    sizes:     int64[shards], chunks of each shard of an uneven collective
     """
 
     transfers: Transfers
@@ -96,7 +96,7 @@ class VectorLayout:
         return self.shards == 1
 
     def split_transfers(self, longest: int) -> VectorLayout:
-        """Return the same with transfers of at most `longest` chunks. O(rows)."""
+        """Return the layout with transfers cut to at most `longest` chunks. O(rows)."""
         transfers = self.transfers
         length = transfers.hi.astype(np.int64) - transfers.lo
         if length.max(initial=0) <= longest:
@@ -116,10 +116,10 @@ class VectorLayout:
 
 
 def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
-    """Return how `instances` copies of `schedule` cut the vector.
+    """Return the layout of the vector for `instances` copies of `schedule`. O(rows * log(rows)).
 
-    Where all shards travel alike and none belongs to a rank, as in trees for whole vectors, they are one: the fewer
-    chunks, the more sizes can be divided by them, and the longer the messages. O(rows * log(rows)).
+    If all shards travel alike and none belongs to a rank, as in trees for complete vectors, they become one shard:
+    fewer chunks divide more sizes, and messages are longer.
     """
     shards, transfers = schedule.shard_count, schedule.transfers
     if schedule.collective.name in _UNDIVIDED and _all_alike(transfers, shards):
@@ -144,26 +144,36 @@ def _all_alike(transfers: Transfers, shards: int) -> bool:
 
 
 def chunks_of_vector(schedule: Schedule, instances: int) -> int:
-    """Return N, the chunks of the vector of one rank in a program of so many instances."""
+    """Return N, the chunks of the vector of one rank in a program of `instances` instances."""
     return _shards_of_vector(schedule) * instances * schedule.chunks_per_shard
 
 
 def options_for_sizes(
     schedule: Schedule, options: LoweringOptions, sizes_bytes: Sequence[int], granule_bytes: int
 ) -> LoweringOptions:
-    """Return `options` with instances and chunks such that all `sizes_bytes` can be cut into equal chunks of whole
-    granules (elements, or what a runtime aligns to), and with the range of these sizes.
+    """Return `options` for the range of `sizes_bytes`, with instances and chunks that divide all these sizes.
 
-    There are as many instances as can be, up to those asked for, and then as many chunks per shard, up to those asked
-    for (without a wish, those of the schedule): fewer where chunks of the schedule can be joined, see
-    `chorale.synth.lowering.vector_layout`. Runtimes take their own algorithm, without notice, for sizes that N does not
-    divide. InvalidInput, with the nearest sizes that can be cut, if the fewest chunks of one instance cannot either.
+    There are as many instances as possible, up to those of `options`, and then as many chunks per shard as possible, up
+    to those of `options` (or of the schedule). Runtimes silently use their own algorithm for sizes that N does not
+    divide.
+
+    Args:
+        schedule: The schedule.
+        options: Largest number of instances and chunks.
+        sizes_bytes: Sizes of the vector.
+        granule_bytes: A chunk must be a multiple of this: the size of an element, or the alignment of a runtime.
+
+    Raises:
+        InvalidInput: Even the fewest chunks of one instance do not divide a size; the error names the nearest sizes.
     """
     least = min_chunks(schedule)
     step = _shards_of_vector(schedule) * least * granule_bytes
     common = gcd(*sizes_bytes)
     if common % step:
-        raise _no_fit(step // granule_bytes, granule_bytes, sizes_bytes)
+        wrong = next(size for size in sizes_bytes if size % step)
+        near = " or ".join(str(size) for size in (wrong // step * step, -(-wrong // step) * step) if size)
+        rule = f"sizes must be multiples of {step} bytes: {step // granule_bytes} chunks of whole {granule_bytes} bytes"
+        raise InvalidInput(rule, wrong, f"use {near} bytes, or a schedule with other chunks")
     instances = _largest_divisor(common // step, options.instances)
     largest = (options.chunks or schedule.chunks_per_shard) // least
     chunks = least * _largest_divisor(common // (step * instances), largest)
@@ -181,17 +191,9 @@ def _largest_divisor(number: int, most: int) -> int:
     return next(divisor for divisor in range(most, 0, -1) if number % divisor == 0)
 
 
-def _no_fit(chunks: int, granule_bytes: int, sizes_bytes: Sequence[int]) -> InvalidInput:
-    step = chunks * granule_bytes
-    wrong = next(size for size in sizes_bytes if size % step)
-    near = " or ".join(str(size) for size in (wrong // step * step, -(-wrong // step) * step) if size)
-    rule = f"sizes must be multiples of {step} bytes: {chunks} chunks of whole {granule_bytes} bytes"
-    return InvalidInput(rule, wrong, f"use {near} bytes, or a schedule with other chunks")
-
-
 @dataclass(frozen=True, slots=True)
 class UnevenShape(BufferShape):
-    """The buffers of all ranks; chunks of data are numbered shard by shard. sizes: chunks of each shard."""
+    """The buffers of all ranks; chunks are numbered shard by shard. sizes: chunks of each shard"""
 
     sizes: tuple[int, ...] = ()
 
@@ -200,14 +202,15 @@ class UnevenShape(BufferShape):
         return sum(self.sizes)
 
     def initial_chunks(self, rank: int) -> slice:
-        """Return which chunks of all data `rank` has in its input at the start."""
+        """Return the indices of the chunks that `rank` holds initially."""
         if self.collective == CollectiveName.REDUCE_SCATTERV:
             return slice(0, self.identities)
-        first, last = (rank, rank + 1) if self.collective == CollectiveName.ALLGATHERV else self._row(rank)
+        row = rank * self.ranks, (rank + 1) * self.ranks
+        first, last = (rank, rank + 1) if self.collective == CollectiveName.ALLGATHERV else row
         return slice(sum(self.sizes[:first]), sum(self.sizes[:last]))
 
     def result_chunks(self, rank: int) -> NDArray[np.int64]:
-        """Return which chunks of all data `rank` has in its output at the end, in the order of that buffer."""
+        """Return the indices of the chunks that `rank` must hold at the end, in buffer order."""
         if self.collective == CollectiveName.ALLGATHERV:
             return np.arange(self.identities)
         sizes = np.array(self.sizes, dtype=np.int64)
@@ -220,12 +223,9 @@ class UnevenShape(BufferShape):
         parts = [np.arange(start, start + size) for start, size in zip(first[own], sizes[own], strict=True)]
         return np.concatenate(parts)
 
-    def _row(self, rank: int) -> tuple[int, int]:
-        return rank * self.ranks, (rank + 1) * self.ranks
-
 
 def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tuple[Collective, BufferShape]:
-    """Return what a program of `schedule` is for, and its buffers; one of given sizes is a custom one to runtimes."""
+    """Return the collective and the buffers of a program of `schedule`; given sizes make it a custom collective."""
     collective, ranks = schedule.collective, schedule.topology.compute_count
     if collective.name.is_uneven:
         shape = uneven_shape(collective, ranks)
@@ -235,7 +235,7 @@ def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tupl
 
 
 def uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
-    """Return the buffers of an uneven collective; InvalidInput where its program would have too many chunks."""
+    """Return the buffers of an uneven collective; InvalidInput if its program would have too many chunks."""
     sizes = collective.sizes or ()
     shape = UnevenShape(collective.name, 1, ranks, False, sizes=sizes)
     sums = ranks if collective.reduces else 1
@@ -247,7 +247,7 @@ def uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
 
 
 def custom_of_shape(shape: UnevenShape) -> CustomCollective:
-    """Return what a program with these buffers must do: every output chunk, and the input chunks that it is made of."""
+    """Return the collective of these buffers: every output chunk, with the input chunks that it consists of."""
     held = [shape.initial_chunks(rank) for rank in range(shape.ranks)]
     reduces = shape.collective == CollectiveName.REDUCE_SCATTERV
     starts = np.array([part.start for part in held])

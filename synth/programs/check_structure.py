@@ -13,6 +13,10 @@ from chorale.synth.programs.program import (
     BUFFERS,
     NO_PEER,
     OPS,
+    READS_SRC,
+    RECEIVES,
+    SENDS,
+    WRITES_DST,
     Program,
     ProgramViolation,
     RankColumns,
@@ -23,14 +27,11 @@ from chorale.synth.programs.program import (
 Connection = tuple[int, int, int]
 """Sender, receiver, channel."""
 Counts = dict[Connection, list[int]]
-"""The chunks of all messages of each connection, in order."""
-_RECEIVES, _SENDS, _READS, _WRITES = (
-    np.array([getattr(op, name) for op in OPS]) for name in ("receives", "sends", "reads_src", "writes_dst")
-)
+"""Chunks of all messages of each connection, in order."""
 
 
 def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
-    """Return every broken rule, `limits` of the target included if given. O(instructions)."""
+    """Return every broken rule, including `limits` of the target if given. O(instructions)."""
     found = list(_whole_program(program))
     for rank, body in enumerate(program.ranks):
         found += _buffers(program, rank, body)
@@ -40,14 +41,14 @@ def structure_violations(program: Program, limits: TargetLimits | None = None) -
 
 
 def require_valid_structure(program: Program, limits: TargetLimits, target: str) -> None:
-    """Raise InvalidInput with the first broken rule of `program`, if there is one."""
+    """Raise InvalidInput if `program` breaks a rule."""
     for violation in structure_violations(program, limits):
         rule = f"a program must fit {target} ({violation.rule})"
         raise InvalidInput(rule, violation.message, "lower it with other parameters")
 
 
 def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
-    """Yield what in chunks and ranks does not fit the collective of `program`, in any form."""
+    """Yield faults of chunks and ranks for the collective of `program`."""
     ranks = len(program.ranks)
     if program.chunks < 1:
         yield ProgramViolation.at("chunks", f"the vector has {program.chunks} chunks, must have at least 1")
@@ -74,7 +75,7 @@ def _whole_program(program: Program) -> Iterator[ProgramViolation]:
 def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
     exact = declared_chunks(program.collective, program.chunks, len(program.ranks))
     declared = (rank_program.input_chunks, rank_program.output_chunks)
-    # The loader of MSCCL wants whole vectors of a custom collective, that of its executor takes anything.
+    # The loader of MSCCL requires complete vectors for a custom collective, that of its executor accepts anything.
     also = 0 if program.collective.custom is None else program.chunks
     for name, count, whole in zip(("input", "output"), declared, exact, strict=True):
         if count not in (0, whole, also):
@@ -84,7 +85,7 @@ def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator
 
 
 def _of_rank(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the rules that the blocks of a rank break, block by block."""
+    """Return the rules that blocks of a rank break, block by block."""
     found = list(_shared_connections(rank, columns))
     marks = [*_block_marks(program, rank, columns), *_step_marks(program, rank, columns)]
     for block, step, _, rule, message in sorted(marks, key=lambda mark: mark[:3]):
@@ -103,7 +104,7 @@ def _shared_connections(rank: int, columns: RankColumns) -> Iterator[ProgramViol
 
 
 _Mark = tuple[int, int, int, str, str]
-"""Block, step (-1: the block), place among the rules, rule, message."""
+"""Block, step (-1: the block itself), number of the rule for sorting, rule, message."""
 
 
 def _block_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_Mark]:
@@ -136,17 +137,17 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
     chunks = np.array([body.input_chunks, body.output_chunks, body.scratch_chunks])
     base = np.array([layout.base(buffer) for buffer in BUFFERS])
     src_end, dst_end = chunks[columns.src_buffer] - count, chunks[columns.dst_buffer] - count
-    # The threads of a runtime read and write a stretch in no order.
+    # The threads of a runtime read and write a stretch in any order.
     distance = np.abs(base[columns.src_buffer] + columns.src_offset - base[columns.dst_buffer] - columns.dst_offset)
     no_send, no_recv = columns.send_peer[block] == NO_PEER, columns.recv_peer[block] == NO_PEER
-    yield from marks(0, "peer", _SENDS[op] & no_send, "{op} needs a block with a rank to send to")
-    yield from marks(1, "peer", _RECEIVES[op] & no_recv, "{op} needs a block with a rank to receive from")
+    yield from marks(0, "peer", SENDS[op] & no_send, "{op} needs a block with a rank to send to")
+    yield from marks(1, "peer", RECEIVES[op] & no_recv, "{op} needs a block with a rank to receive from")
     yield from marks(2, "count", count < 1, "{op} moves {count} chunks, must move at least 1")
-    outside = _READS[op] & ((columns.src_offset < 0) | (columns.src_offset > src_end))
+    outside = READS_SRC[op] & ((columns.src_offset < 0) | (columns.src_offset > src_end))
     yield from marks(3, "operand", outside, "{op} reads {src}, outside the buffer")
-    outside = _WRITES[op] & ((columns.dst_offset < 0) | (columns.dst_offset > dst_end))
+    outside = WRITES_DST[op] & ((columns.dst_offset < 0) | (columns.dst_offset > dst_end))
     yield from marks(4, "operand", outside, "{op} writes {dst}, outside the buffer")
-    overlaps = _READS[op] & _WRITES[op] & (distance > 0) & (distance < count)
+    overlaps = READS_SRC[op] & WRITES_DST[op] & (distance > 0) & (distance < count)
     yield from marks(5, "overlap", overlaps, "{op} reads chunks that it writes, {distance} further on")
     other, number = columns.wait_block, columns.wait_step
     exists = (other >= 0) & (other < columns.blocks)
@@ -158,12 +159,12 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
-    """Return the counts of all messages in order, per connection, as sent and as received. O(instructions)."""
+    """Return the chunks of all messages of each connection in order, as sent and as received. O(instructions)."""
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(program.ranks):
         columns = body.columns
-        for counts, peers, uses in ((sent, columns.send_peer, _SENDS), (received, columns.recv_peer, _RECEIVES)):
+        for counts, peers, uses in ((sent, columns.send_peer, SENDS), (received, columns.recv_peer, RECEIVES)):
             used = uses[columns.op]
             chunks, bounds = columns.count[used].tolist(), ends_of(used)[columns.first].tolist()
             for block, (peer, channel) in enumerate(zip(peers.tolist(), columns.channel.tolist(), strict=True)):
@@ -174,7 +175,7 @@ def message_counts(program: Program) -> tuple[Counts, Counts]:
 
 
 def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:
-    """Return the connections that have one end only, or different counts at their ends."""
+    """Yield connections that have only one end, or different messages at their ends."""
     for connection in sorted(sent.keys() | received.keys()):
         sender, receiver, channel = connection
         name = f"connection from rank {sender} to rank {receiver} on channel {channel}"

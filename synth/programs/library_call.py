@@ -1,9 +1,9 @@
-"""A collective that a library does itself, with its settings: measured and stored like programs.
+"""A collective that a library executes with its own algorithm and some settings; measured and stored like programs.
 
     {"format": "chorale-library/1", "collective": "allreduce", "root": null, "ranks": 8, "in_place": true,
      "settings": {"algorithm": "ring", "protocol": "LL", "ctas": 4}}
 
-What is left out of the settings, the library chooses. Jobs read the settings from tables without what programs need.
+The library chooses the settings that are left out. Jobs read settings from tables without importing NumPy.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ if TYPE_CHECKING:  # jobs read tables without NumPy
 
 @dataclass(frozen=True, slots=True)
 class LibrarySettings:
-    """Which of its own algorithms a library is to use, and how; None: as it likes.
+    """The algorithm that a library has to use, and its settings; the library chooses those that are None.
 
-    algorithm, protocol: by the library's names, those of algorithms in small letters
-    ctas:         channels, thread blocks of a GPU
-    chunk_bytes:  of a step on a channel
-    buffer_bytes: of the buffer of a channel
-    threads:      of a thread block
+    algorithm:    the library's name for it, in lower case
+    protocol:     the library's name for it
+    ctas:         number of channels, each a thread block of a GPU
+    chunk_bytes:  size of a step on a channel
+    buffer_bytes: size of the buffer of a channel
+    threads:      threads of a thread block
     cta_policy:   default, efficiency or zero
     """
 
@@ -42,12 +43,12 @@ class LibrarySettings:
     cta_policy: str | None = None
 
     def to_json(self) -> dict[str, str | int]:
-        """Return what is set."""
+        """Return the settings that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> LibrarySettings:
-        """Return what `to_json` gave; InvalidInput for anything else."""
+        """Return the settings that `to_json` wrote; InvalidInput for anything else."""
         kinds = {field.name: str if field.type.startswith("str") else int for field in fields(LibrarySettings)}
         wrong = [name for name, one in value.items() if type(one) is not kinds.get(name)]
         if wrong or "algorithm" not in value or any(type(one) is int and one < 1 for one in value.values()):
@@ -65,7 +66,7 @@ MAX_RANKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LibraryRank:
-    """A rank of a library's collective, which has no instructions that we know."""
+    """A rank of a library's collective, whose instructions are unknown."""
 
     scratch_chunks: int = 0
     blocks: tuple[object, ...] = ()
@@ -73,7 +74,7 @@ class LibraryRank:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """Implements `AnyProgram`: what it moves, and when, is the library's business."""
+    """A collective of a library. Implements `AnyProgram`, but does not know what the library moves when."""
 
     collective: Collective
     rank_count: int
@@ -112,16 +113,16 @@ class LibraryCall:
         return False
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return nothing: the library finds its ways itself."""
+        """Return nothing, because the library chooses its paths."""
         return set()
 
     def messages(self) -> Iterator[Message]:
-        """Yield nothing, as above."""
+        """Yield nothing, because the messages are unknown."""
         return iter(())
 
 
 def library_call_text(call: LibraryCall) -> str:
-    """Return the text of `call`, as `parse_library_call` reads it."""
+    """Return the text of `call`, which `parse_library_call` reads."""
     document = {
         "format": FORMAT,
         "collective": call.collective.name.value,
@@ -134,12 +135,12 @@ def library_call_text(call: LibraryCall) -> str:
 
 
 def is_library_text(text: bytes) -> bool:
-    """Whether `text` is meant as that of a library's call."""
+    """Whether `text` begins like the text of a library's call."""
     return f'"{FORMAT}"'.encode() in text[:80]
 
 
 def parse_library_call(text: bytes) -> LibraryCall:
-    """Return the call that `text` describes; InvalidInput for anything else."""
+    """Return the call in `text`; InvalidInput for anything else."""
     require_small_json(text, "a library's call")
     try:
         value = json.loads(text)

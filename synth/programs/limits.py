@@ -1,9 +1,9 @@
-"""Limits of a target as data, and the check of a program against them; how many chunks travel as one message.
+"""Limits of a target as data, the check of a program against them, and the number of chunks per message.
 
-MSCCL's runtimes choose by size how many chunks of a step travel as one message. A slot of a connection holds a part of
-the buffer that the runtime has for it. A message is as many whole chunks as fit into a slot, so that large vectors
-travel in more messages, and a program that is right for small ones may hang. Source: the kernels' choice of chunks per
-message in microsoft/msccl and Azure/msccl-executor-nccl.
+MSCCL's runtimes choose by size how many chunks of a step travel as one message. A slot of a connection is a part of its
+buffer, and a message has as many complete chunks as fit into a slot. So large vectors travel in more messages, and a
+program that is correct for small vectors may deadlock. Source: the kernels' choice of chunks per message in
+microsoft/msccl and Azure/msccl-executor-nccl.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,19 +28,19 @@ MOST_CHUNKS = 71
 
 @dataclass(frozen=True, slots=True)
 class MessageBuffer:
-    """The buffer of a connection as a runtime has it by default, and the part of it that one message may fill."""
+    """The default buffer of a connection, and the part of it that one message may fill."""
 
     buffer_bytes: int
     slot_bytes: int
 
     def chunks_at(self, size_bytes: int, chunks: int) -> int:
-        """Return the chunks of a message where the vector has `size_bytes`, cut into `chunks`; 0 bytes: any size."""
+        """Return the chunks of a message if the vector has `size_bytes` (0: any size) and is cut into `chunks`."""
         if size_bytes == 0:
             return 1
         return min(max(self.slot_bytes // -(-size_bytes // chunks), 1), MOST_CHUNKS)
 
     def largest_size(self, message_chunks: int, chunks: int) -> int | None:
-        """Return the bytes of the largest vector with messages of at least `message_chunks`; None for any size."""
+        """Return the bytes of the largest vector with at least `message_chunks` chunks per message; None for any size."""
         return None if message_chunks <= 1 else chunks * (self.slot_bytes // message_chunks)
 
 
@@ -49,34 +49,34 @@ MSCCL_BUFFERS: Mapping[Protocol, MessageBuffer] = {
     "LL": MessageBuffer(512 * 2**10, 32 * 2**10),
     "LL128": MessageBuffer(4_915_200, 576_000),
 }
-"""Of both MSCCL runtimes, unless NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE or NCCL_LL128_BUFFSIZE say otherwise."""
+"""Buffers of both MSCCL runtimes, unless NCCL_BUFFSIZE, NCCL_LL_BUFFSIZE or NCCL_LL128_BUFFSIZE are set."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetLimits:
-    """The largest values that the reader of a target takes.
+    """The largest values that the reader of a target accepts.
 
     ranks:                    ranks of a program
     channels:                 channels of a program
     threadblocks:             thread blocks of a rank
-    resident_threadblocks:    thread blocks of a rank that surely run at once; more may hang, so `lower` stays below
-    waitable_threadblocks:    ids below this can be waited on
+    resident_threadblocks:    thread blocks of a rank that always run at once; more may deadlock, so `lower` stays below
+    waitable_threadblocks:    number of blocks, from id 0 on, that can be waited for
     blocks_per_direction:     blocks of one rank and channel that send (and likewise that receive)
     steps:                    steps of a thread block as written, `nop` included
-    waits:                    waits of a thread block in all
-    single_wait:              whether a step carries one wait only, so that further ones need a `nop` each
+    waits:                    waits of a thread block in total
+    single_wait:              whether a step has at most one wait, so that each further wait needs a `nop`
     count:                    chunks of one instruction
     offset:                   largest first chunk of an operand
-    elements_per_rank:        elements that the reader keeps for one rank: the root, all ranks, own blocks and steps
-    elements:                 elements of a whole file
-    fused_reductions:         longest run of local reductions that the runtime may fuse into one; None: never fuses
-    largest_max_bytes:        largest vector in bytes that may be promised, None: any
-    one_sided_operations:     operations of a block of a runtime of puts and signals (see
-                              `chorale.synth.programs.plans`); None: the runtime knows sends and receives
-    alltoall_in_place:        whether calls of alltoall can be in place
-    alignment_bytes:          of which chunks must be multiples, besides of elements
-    message_buffers:          buffers of a connection, which say how many chunks travel as one message at which size;
-                              None: a message may be a single chunk at any size
+    elements_per_rank:        elements that the reader keeps for one rank: root, all ranks, its blocks and steps
+    elements:                 elements of a file
+    fused_reductions:         longest run of local reductions that the runtime may fuse into one; None if it fuses none
+    largest_max_bytes:        bytes of the largest vector that a file may be for; None: any
+    one_sided_operations:     operations of a block if the runtime has puts and signals (see
+                              `chorale.synth.programs.plans`); None if it has sends and receives
+    alltoall_in_place:        whether an alltoall can be in place
+    alignment_bytes:          size of a chunk must be a multiple of this
+    message_buffers:          buffers of a connection, which determine the chunks per message for each size;
+                              None if a message may be a single chunk at any size
     """
 
     ranks: int
@@ -101,7 +101,7 @@ class TargetLimits:
 
 
 def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:
-    """Return the steps of each block as its target writes them, with a `nop` for each further wait of a step."""
+    """Return the number of steps of each block as written, including `nop` steps for further waits."""
     if not limits.single_wait:
         return columns.lengths
     return np.diff(np.concatenate([[0], np.cumsum(np.maximum(columns.waits, 1))])[columns.first])
@@ -132,7 +132,7 @@ def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViol
 
 
 def _of_blocks(rank: int, columns: RankColumns, limits: TargetLimits) -> Iterator[ProgramViolation]:
-    """Yield what in the blocks of a rank is above a limit, block by block."""
+    """Yield the limits that blocks of a rank exceed, block by block."""
     last = limits.waitable_threadblocks - 1
     waits = np.diff(columns.first_wait[columns.first])
     steps, offset = written_steps(columns, limits), np.maximum(columns.src_offset, columns.dst_offset)
@@ -164,7 +164,7 @@ _REDUCE = OPS.index(Op.REDUCE)
 
 
 def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> Iterator[ProgramViolation]:
-    """A run of reductions ends where one of them waits, or is waited on."""
+    """Yield runs of reductions that are too long; a run ends if one of them waits, or is waited for."""
     begin, end = columns.first[block : block + 2].tolist()
     waited = set(columns.wait_step[columns.wait_block == block].tolist())
     run = 0

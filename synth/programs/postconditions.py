@@ -1,4 +1,4 @@
-"""What a collective means, chunk by chunk: contents before and after, as sets of contributions, compared at the end."""
+"""The meaning of a collective: contents of chunks before and after it, as sets of contributions, and their check."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,12 +16,12 @@ from chorale.synth.programs.program import Message, ProgramViolation
 
 NOTHING = -1
 ANYTHING = -(2**62)
-"""What an expected chunk is that may hold anything."""
+"""Identity of an expected chunk that may contain anything."""
 _WORD = 64
 
 
 class AnyRank(Protocol):
-    """What a rank executes in thread blocks, and the scratch memory that it takes."""
+    """The thread blocks and the scratch memory of a rank."""
 
     @property
     def scratch_chunks(self) -> int: ...
@@ -32,7 +32,7 @@ class AnyRank(Protocol):
 class AnyProgram(Protocol):
     """A program in any form: instructions (`Program`), one-sided operations (`ExecutionPlan`), or a `LibraryCall`.
 
-    one_sided: whether senders write into memory of others, so that no buffers of connections hold them back
+    one_sided: whether senders write to memory of other ranks, so that no buffers of connections hold them back
     """
 
     @property
@@ -64,10 +64,10 @@ class AnyProgram(Protocol):
 
 
 class ChunkValues(NamedTuple):
-    """What cells hold: each the sum of what some ranks contribute to one chunk of the vector.
+    """Contents of cells: each the sum of the contributions of some ranks to one chunk of the vector.
 
-    identity: int64[cells], which chunk; NOTHING: never written; below: comes from what was never written
-    members:  uint64[cells, words], one bit per contributing rank; no words where the identity says whose it is
+    identity: int64[cells], index of the chunk; NOTHING: never written; below: comes from a chunk that was never written
+    members:  uint64[cells, words], one bit per contributing rank; no words if the identity determines the contributor
     """
 
     identity: NDArray[np.int64]
@@ -75,7 +75,7 @@ class ChunkValues(NamedTuple):
 
 
 def words_of(task: AnyProgram) -> int:
-    """Return how many words a set of contributions takes; 0 where every chunk has one contribution only."""
+    """Return the number of words for a set of contributions; 0 if every chunk has only one contribution."""
     custom = custom_of(task)
     if custom is not None:
         return -(-custom.labels.largest // _WORD) if custom.reduces else 0
@@ -84,7 +84,7 @@ def words_of(task: AnyProgram) -> int:
 
 
 def custom_of(task: AnyProgram) -> CustomCollective | None:
-    """Return what a custom collective requires, in the chunks of `task`; None for all other collectives."""
+    """Return the requirements of a custom collective, in chunks of `task`; None for all other collectives."""
     custom = task.collective.custom
     return None if custom is None else _in_parts(custom, max(1, task.chunks // custom.chunks))
 
@@ -100,7 +100,7 @@ def unwritten_values(cells: int, words: int) -> ChunkValues:
 
 
 def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
-    """Return what each chunk of the input of `rank` holds."""
+    """Return the contents of the chunks of the input of `rank`."""
     custom = custom_of(task)
     if custom is not None:
         return _custom_values(task, [((rank, chunk),) for chunk in range(custom.input_chunks)])
@@ -115,7 +115,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
 
 
 def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
-    """Return what each chunk of the output of `rank` must hold; None where its output is not defined."""
+    """Return the required contents of the chunks of the output of `rank`; None if its output is not defined."""
     custom = custom_of(task)
     if custom is not None:
         wanted: list[tuple[Cell, ...]] = [()] * custom.output_chunks
@@ -139,12 +139,14 @@ def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
 
 
 def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
-    """Return what `cell` of `values` holds, in words, short whatever the number of ranks."""
+    """Return the contents of `cell` of `values` in a few words."""
     identity = int(values.identity[cell])
     if identity < 0 or identity >= task.chunks * len(task.ranks):
         return "nothing" if identity == NOTHING else "what was never written" if identity < 0 else "an earlier call's"
     if (custom := custom_of(task)) is not None:
-        return _custom_name(custom, identity, values.members[cell].tolist())
+        words = values.members[cell].tolist()
+        mask = sum(word << _WORD * place for place, word in enumerate(words)) if words else 1
+        return contribution_names(custom, identity, [bit for bit in range(mask.bit_length()) if mask >> bit & 1])
     members = _members(values, cell, task)
     names = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
@@ -161,7 +163,7 @@ def _members(values: ChunkValues, cell: int, task: AnyProgram) -> list[int]:
 
 
 def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> ChunkValues:
-    """Return cells of the chunks `identity`, each the sum of what `members` contribute."""
+    """Return cells of the chunks `identity`, each the sum of the contributions of `members`."""
     words = [0] * words_of(task)
     if words:
         for rank in members:
@@ -171,7 +173,7 @@ def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list
 
 
 def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> ChunkValues:
-    """Return cells that are each the sum of `sources`, chunks of inputs of a custom collective; without, anything."""
+    """Return cells that are each the sum of `sources`, chunks of inputs; cells without sources may contain anything."""
     custom = custom_of(task)
     assert custom is not None
     values = unwritten_values(len(sources), words_of(task))
@@ -183,13 +185,8 @@ def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> Chunk
     return values
 
 
-def _custom_name(custom: CustomCollective, family: int, words: Sequence[int]) -> str:
-    mask = sum(word << _WORD * place for place, word in enumerate(words)) if words else 1
-    return contribution_names(custom, family, [bit for bit in range(mask.bit_length()) if mask >> bit & 1])
-
-
 def contribution_names(custom: CustomCollective, family: int, members: Sequence[int]) -> str:
-    """Return which chunks of inputs `members` of a family are, in words, short whatever their number."""
+    """Return the names of the chunks of inputs that are `members` of a family, in a few words."""
     cells = [custom.labels.members[family][member] for member in members]
     names = " + ".join(f"i[{chunk}] of rank {rank}" for rank, chunk in cells[:_MAX_NAMED])
     return names + (" + ..." if len(cells) > _MAX_NAMED else "")
@@ -202,10 +199,16 @@ MAX_REPORTED = 20
 def result_violations(
     task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: ChunkValues, first_rank: int = 0
 ) -> list[ProgramViolation]:
-    """Return the chunks of outputs that are not what they must be, and, out of place, of inputs that have changed.
+    """Return chunks of outputs with wrong contents, and, out of place, chunks of inputs that have changed.
 
-    layouts, first_cell: of each rank from `first_rank` on, its buffers, and where they begin in `memory`. O(chunks of
-    these ranks).
+    O(chunks of these ranks).
+
+    Args:
+        task: The program.
+        layouts: Memory of each rank from `first_rank` on.
+        first_cell: First cell of each of these ranks in `memory`.
+        memory: Contents at the end.
+        first_rank: The first of the ranks.
     """
     found: list[ProgramViolation] = []
     for rank, layout in enumerate(layouts, first_rank):
@@ -218,17 +221,13 @@ def result_violations(
             first = first_cell[rank - first_rank] + base
             cells = slice(first, first + len(expected.identity))
             held = ChunkValues(memory.identity[cells], memory.members[cells])
-            for chunk in _different(held, expected):
+            wrong = (held.identity != expected.identity) | (held.members != expected.members).any(axis=1)
+            wrong &= expected.identity != ANYTHING
+            chunks: list[int] = np.flatnonzero(wrong).tolist()
+            for chunk in chunks:
                 got, wanted = describe(held, chunk, task), describe(expected, chunk, task)
                 violation = ProgramViolation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank)
                 found.append(replace(violation, chunk=chunk if buffer == "o" else None))
                 if len(found) >= MAX_REPORTED:
                     return found
     return found
-
-
-def _different(held: ChunkValues, expected: ChunkValues) -> list[int]:
-    wrong = (held.identity != expected.identity) | (held.members != expected.members).any(axis=1)
-    wrong &= expected.identity != ANYTHING
-    chunks: list[int] = np.flatnonzero(wrong).tolist()
-    return chunks

@@ -1,6 +1,6 @@
 """Programs in which switches add or multicast: each of these switches is a process after the ranks.
 
-A switch has no data of its own and needs no result, so that what all processes do is a custom collective.
+A switch contributes no data and needs no result, so all processes together execute a custom collective.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _IDLE = (ThreadBlock(None, None, 0, ()),)
 
 
 def collective_of_ranks(program: AnyProgram) -> Collective:
-    """Return what `program` does for its ranks, switches left aside."""
+    """Return the collective that `program` executes for its ranks, without switches."""
     custom = program.collective.custom
     if not isinstance(program, Program) or not program.switches or custom is None:
         return program.collective
@@ -26,15 +26,15 @@ def collective_of_ranks(program: AnyProgram) -> Collective:
 
 
 def rank_count(program: AnyProgram) -> int:
-    """Return how many ranks take part, without the processes of switches."""
+    """Return the number of ranks, without the processes of switches."""
     return len(program.ranks) - (len(program.switches) if isinstance(program, Program) else 0)
 
 
 @lru_cache(maxsize=16)
 def switch_collective(collective: Collective, ranks: int, switches: int) -> Collective:
-    """Return what processes of `ranks` ranks and then `switches` switches do together for `collective` of the ranks.
+    """Return the collective of `ranks` ranks followed by `switches` switches that gives the ranks `collective`.
 
-    Input and output are the whole vector, in place. InvalidInput for an alltoall. O(ranks^2).
+    Input and output are the complete vector, in place. InvalidInput for an alltoall. O(ranks^2).
     """
     if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:
         rule = "switches act in collectives that add or copy"
@@ -50,23 +50,24 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
 
 
 def _chunks(collective: Collective, rank: int, chunks: int) -> Iterable[int]:
-    """Return which chunks `rank` must hold at the end."""
+    """Return the chunks that `rank` must have at the end."""
     if collective.name == CollectiveName.REDUCE_SCATTER:
         return (rank,)
     return () if collective.name == CollectiveName.REDUCE and rank != collective.root else range(chunks)
 
 
 def _sources(collective: Collective, ranks: int, chunk: int) -> Iterable[int]:
-    """Return whose contributions a chunk of a result is the sum of."""
+    """Return the ranks whose contributions are added in a chunk of a result."""
     if collective.name == CollectiveName.ALLGATHER:
         return (chunk,)
     return (collective.root or 0,) if collective.name == CollectiveName.BROADCAST else range(ranks)
 
 
 def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
-    """Return a program of ranks alone beside processes of `switches` that do nothing, so that it can be compared.
+    """Return a program of ranks with processes for `switches` that do nothing, for comparisons.
 
-    InvalidInput for a program that is not in place as programs are lowered, or lets other switches act.
+    Raises:
+        InvalidInput: The program is not in place in the way programs are lowered, or uses other switches.
     """
     if program.switches == switches:
         return program

@@ -6,7 +6,7 @@ namespace {
 
 // The numbers of `chorale.synth.programs` and of codes of cells.
 constexpr Int SEND = 0, RECV = 1, RECV_COPY_SEND = 2, RECV_REDUCE_SEND = 3, REDUCE = 4;
-constexpr Int RECEIVE_ROLE = 0, SEND_ROLE = 1, ROLE_COUNT = 3;
+constexpr Int RECEIVE_ROLE = 0, SEND_ROLE = 1;
 constexpr Int SHIFT = 28, OFFSET_MASK = (Int{1} << SHIFT) - 1;
 
 // Earlier instructions by instruction: those of i are earlier[offsets[i]] to earlier[offsets[i + 1] - 1].
@@ -142,37 +142,6 @@ OpColumns ordered_ops(const FragmentColumns& fragments, Span<const Int> sent, Sp
     return columns;
 }
 
-// The directions of the connections of a rank, sorted by channel, role and peer, the chunks that each moves, and which
-// each instruction is of.
-struct Directions {
-    Array<Int> channel, role, peer, work, of_op;
-
-    auto fields() { return std::tie(channel, role, peer, work, of_op); }
-};
-
-Directions directions_of(Span<const Int> channel, Span<const Int> role, Span<const Int> peer, Span<const Int> count) {
-    const Int total = channel.size();
-    Int peers = 2;
-    for (const Int one : peer) peers = std::max(peers, one + 2);
-    const auto key_of = [&](Int op) { return (channel[op] * ROLE_COUNT + role[op]) * peers + peer[op] + 1; };
-    std::vector<Int> keys;
-    for (Int op = 0; op < total; ++op) {
-        const auto place = std::lower_bound(keys.begin(), keys.end(), key_of(op));
-        if (place == keys.end() || *place != key_of(op)) keys.insert(place, key_of(op));
-    }
-    const Int used = keys.size();
-    Directions result{empty<Int>(used), empty<Int>(used), empty<Int>(used), zeros<Int>(used), empty<Int>(total)};
-    for (Int op = 0; op < total; ++op) {
-        const Int position = std::lower_bound(keys.begin(), keys.end(), key_of(op)) - keys.begin();
-        result.channel[position] = channel[op];
-        result.role[position] = role[op];
-        result.peer[position] = peer[op];
-        result.work[position] += count[op];
-        result.of_op[op] = position;
-    }
-    return result;
-}
-
 // Where each buffer begins in the row of cells of a rank, and how many cells it has.
 struct MemoryBases {
     Span<const Int> base;
@@ -231,7 +200,6 @@ void bind_lowering(nanobind::module_& module) {
     define(module, "dependences", dependences);
     define(module, "is_needed", is_needed);
     define(module, "ordered_ops", ordered_ops);
-    define(module, "directions_of", directions_of);
     define(module, "columns_of_ops", columns_of_ops);
 }
 

@@ -165,10 +165,7 @@ class _Waits:
                 yield self._clause(what, self._signalling(peer, other, operation))
         if operation.action is Action.ACQUIRE:
             for number in operation.semaphores:
-                releasing = self._next(
-                    rank, lambda _, each, number=number: each.action is Action.RELEASE and number in each.semaphores
-                )
-                yield self._clause(f"it waits for semaphore {number}", releasing)
+                yield self._clause(f"it waits for semaphore {number}", self._releasing(rank, number))
         if operation.action is Action.BARRIER and operation.barrier is not None:
             barrier = operation.barrier[0]
             for other in range(len(body.blocks)):
@@ -194,6 +191,9 @@ class _Waits:
         if at is None or at > other[2]:
             return f"{what}, which {named(other)} has given already, or gives in a call that never comes", other
         return f"{what}, which {named(other)} would give; that block hangs at step {at}", other
+
+    def _releasing(self, rank: int, number: int) -> Position | None:
+        return self._next(rank, lambda _, each: each.action is Action.RELEASE and number in each.semaphores)
 
     def _signalling(self, rank: int, number: int, awaited: Operation) -> Position | None:
         def signals(index: int, operation: Operation) -> bool:

@@ -147,6 +147,11 @@ class PlanBlock:
         """Return the remote buffers that are reached by channels of `kind`."""
         return self.port_remotes if kind == "port" else self.remotes
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is a member of a group, which works on parts of chunks."""
+        return any(operation.part[1] > 1 for operation in self.every_operation())
+
     def every_operation(self) -> Iterator[Operation]:
         """Yield all operations; those in a pipeline come after it."""
         for operation in self.operations:

@@ -226,8 +226,9 @@ class PlanRun:
         other = other or memory.racing_access(doer, move.reads, move.writes, move.switch)
         if other is not None:
             return Fault("race", self._unordered(other, number), other)
-        total, *summands = [*map(memory.held, move.reads), *taken]
-        for added in summands:
+        data = [*map(memory.held, move.reads), *taken]
+        total = data[0]
+        for added in data[1:]:
             wrong = total[0] != added[0]
             # Without words every chunk has one contribution only, and cannot be added to.
             wrong |= (total[1] & added[1]).any(axis=1) if total[1].shape[1] else True
