@@ -40,7 +40,7 @@ class MessageBuffer:
         return min(max(self.slot_bytes // -(-size_bytes // chunks), 1), MOST_CHUNKS)
 
     def largest_size(self, message_chunks: int, chunks: int) -> int | None:
-        """Return the bytes of the largest vector with at least `message_chunks` chunks per message; None for any size."""
+        """Return the bytes of the largest vector with messages of `message_chunks` or more; None for any size."""
         return None if message_chunks <= 1 else chunks * (self.slot_bytes // message_chunks)
 
 
