@@ -74,29 +74,6 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Pos
     return order, [(*at, step) for at, step in done.items() if step < len(blocks[at].instructions)]
 
 
-def logical_times(program: Program) -> dict[tuple[int, int], list[int]]:
-    """Return the logical time of each executable instruction, by rank and block.
-
-    The time of an instruction is 0, or one more than the latest of: the instruction before it in its block, those it
-    waits for, and the one that sent its message. O(instructions).
-    """
-    times: dict[tuple[int, int], list[int]] = {
-        (rank, index): [] for rank, body in enumerate(program.ranks) for index in range(len(body.blocks))
-    }
-    messages: dict[Connection, deque[int]] = defaultdict(deque)
-    for rank, index, step in execution_order(program)[0]:
-        block = program.ranks[rank].blocks[index]
-        item, own = block.instructions[step], times[rank, index]
-        incoming, outgoing = ends_of_block(rank, block)
-        before = [*own[-1:], *(times[rank, wait.block][wait.step] for wait in item.waits)]
-        if item.op.receives:
-            before.append(messages[incoming].popleft())
-        own.append(1 + max(before, default=-1))
-        if item.op.sends:
-            messages[outgoing].append(own[-1])
-    return times
-
-
 @dataclass(frozen=True, slots=True)
 class Done(Generic[Value]):
     """An instruction that has been executed.

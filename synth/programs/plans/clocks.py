@@ -104,10 +104,6 @@ class PlanClocks:
                 self.hear(block, thread, news)
         return True
 
-    def may_advance(self, block: int, step: Step) -> bool:
-        """Return whether `step` of `block` has all signals and semaphores that it waits for."""
-        return all(self._awaited(block, step))
-
     def _awaited(self, block: int, step: Step) -> list[deque[Clock]]:
         """Return the queues of the signals and semaphores that `step` waits for."""
         rank, operation = self.owner[block], step.operation

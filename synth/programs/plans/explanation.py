@@ -30,8 +30,8 @@ MAX_MOVES = 2**20
 class PlanHistory(PlanValues[Part]):
     """A call of a structurally sound plan on parts of chunks, and what went wrong in it."""
 
-    def __init__(self, plan: ExecutionPlan, parts: int = 1) -> None:
-        super().__init__(plan, parts)
+    def __init__(self, plan: ExecutionPlan) -> None:
+        super().__init__(plan)
         self._parts = PartHistory(plan, self._cell_name)
         self._sums: dict[Position, tuple[Part, tuple[tuple[str, Position | None], ...]]] = {}
         for rank in range(len(plan.ranks)):

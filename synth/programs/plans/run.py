@@ -181,12 +181,6 @@ class PlanRun:
         call = self._call[self._blocks[number][0]]
         return any(self._packets.missing(each, call) for move in moves if move.waits for each in move.takes)
 
-    def _is_ready(self, number: int) -> bool:
-        """Return whether a block need not wait now; at a barrier it has to arrive first to find out."""
-        if not self._has_more(number) or not self._clocks.may_advance(number, self._steps[number][self._at[number]]):
-            return False
-        return not self._lacks_packets(number, self._next_moves(number))
-
     def _step(self, number: int) -> bool | ProgramViolation:
         """Do the next operation of a block; return whether it could be done, or what is wrong with it."""
         step = self._steps[number][self._at[number]]

@@ -16,18 +16,16 @@ Value = TypeVar("Value")
 
 
 class PlanValues(PlanRun, ABC, Generic[Value]):
-    """One call of a structurally sound plan. In each turn every block does one operation, unless it has to wait.
+    """One call of a structurally sound plan. Blocks take turns, with one operation each, unless they have to wait.
 
     Faults do not end the call, so that everything is done that can be done. O(turns * blocks + chunks moved).
 
-    held:     contents of the pieces of the memory of all ranks; None if nothing was written
-    turns_of: turns of the operations of each block, counted over all ranks
+    held: contents of the pieces of the memory of all ranks; None if nothing was written
     """
 
-    def __init__(self, plan: ExecutionPlan, parts: int = 1) -> None:
-        super().__init__(plan, parts, 1)
+    def __init__(self, plan: ExecutionPlan) -> None:
+        super().__init__(plan, parts=1, calls=1)
         self.held: list[Value | None] = [None] * self._memory.first_cell[-1]
-        self.turns_of: list[list[int]] = [[] for _ in self._blocks]
 
     @abstractmethod
     def total(self, position: Position, cells: Sequence[int]) -> Value | None:
@@ -45,15 +43,10 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
         """Do all operations that can be done."""
         for rank in range(len(self._plan.ranks)):
             self._begin(rank, 1)
-        turn, moved = 0, True
+        moved = True
         while moved:
-            ready = [number for number in range(len(self._blocks)) if self._is_ready(number)]
-            moved = False
-            for number in ready:
-                if self._step(number) is True:
-                    self.turns_of[number].append(turn)
-                    moved = True
-            turn += 1
+            # A list, so that every block has its turn.
+            moved = any([self._has_more(number) and self._step(number) is True for number in range(len(self._blocks))])
 
     def _end(self, rank: int) -> list[ProgramViolation]:
         self._begin(rank, self._call[rank] + 1)

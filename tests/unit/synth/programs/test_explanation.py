@@ -3,14 +3,12 @@
 import re
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs import explanation
 from chorale.synth.programs.explanation import Explanation, explanations
-from chorale.synth.programs.plain_execution import logical_times
 from chorale.synth.programs.program import Op, Program
 from chorale.synth.targets.judge import check_program
 from tests.conformance import example_programs as examples
@@ -128,17 +126,6 @@ def test_a_deadlock_outside_a_circle_names_who_waits_for_it():
     waiting = block(None, None, step("cpy", "o0", "o0", waits=[(1, 0)]))
     found = check_program(program(CollectiveName.ALLREDUCE, 1, [*loops, waiting], [block(None, None)]))
     assert "rank 0 block 0 -> rank 0 block 1 -> rank 0 block 0" in found[0].message
-
-
-@pytest.mark.parametrize("made", REDUCING, ids=range(len(REDUCING)))
-def test_turns_follow_blocks_waits_and_messages(made):
-    times = logical_times(made)
-    for rank, index, number, item in instructions(made):
-        turn = times[rank, index][number]
-        before = [times[rank, wait.block][wait.step] for wait in item.waits]
-        before += [times[rank, index][number - 1]] if number else []
-        assert all(other < turn for other in before)
-        assert item.op.receives or turn == max(before, default=-1) + 1
 
 
 def test_a_race_names_the_chunk_and_both_instructions():
