@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -92,11 +92,38 @@ class CustomCollective:
     @cached_property
     def labels(self) -> Labels:
         """What tells the chunks of inputs apart. O(contributions + ranks * input chunks)."""
-        return _labels(self)
+        parent: dict[Cell, Cell] = {}
+
+        def root(cell: Cell) -> Cell:
+            while (above := parent.setdefault(cell, cell)) != cell:
+                parent[cell] = parent[above]
+                cell = parent[cell]
+            return cell
+
+        for each in self.required:
+            first = root(each.sources[0])
+            for other in each.sources[1:]:
+                low, high = sorted((first, root(other)))
+                parent[high] = first = low
+        groups: dict[Cell, list[Cell]] = {}
+        for rank in range(self.ranks):
+            for chunk in range(self.input_chunks):
+                groups.setdefault(root((rank, chunk)), []).append((rank, chunk))
+        members = {rank * self.chunks + chunk: tuple(cells) for (rank, chunk), cells in groups.items()}
+        family = {cell: number for number, cells in members.items() for cell in cells}
+        member = {cell: index for cells in members.values() for index, cell in enumerate(cells)}
+        return Labels(family, member, members)
+
+    @cached_property
+    def _by_rank(self) -> dict[int, list[RequiredChunk]]:
+        found: dict[int, list[RequiredChunk]] = {}
+        for each in self.required:
+            found.setdefault(each.rank, []).append(each)
+        return found
 
     def required_of(self, rank: int) -> Iterator[RequiredChunk]:
         """Yield what the output of `rank` must hold."""
-        return iter(_by_rank(self).get(rank, ()))
+        return iter(self._by_rank.get(rank, ()))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -135,14 +162,6 @@ class CustomCollective:
         )
 
 
-@lru_cache(maxsize=16)
-def _by_rank(collective: CustomCollective) -> dict[int, list[RequiredChunk]]:
-    found: dict[int, list[RequiredChunk]] = {}
-    for each in collective.required:
-        found.setdefault(each.rank, []).append(each)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Labels:
     """Chunks of inputs that some sum has in common, directly or through other sums, are members of one family.
@@ -160,27 +179,3 @@ class Labels:
     def largest(self) -> int:
         """Members of the largest family."""
         return max(map(len, self.members.values()))
-
-
-def _labels(collective: CustomCollective) -> Labels:
-    parent: dict[Cell, Cell] = {}
-
-    def root(cell: Cell) -> Cell:
-        while (above := parent.setdefault(cell, cell)) != cell:
-            parent[cell] = parent[above]
-            cell = parent[cell]
-        return cell
-
-    for each in collective.required:
-        first = root(each.sources[0])
-        for other in each.sources[1:]:
-            low, high = sorted((first, root(other)))
-            parent[high] = first = low
-    groups: dict[Cell, list[Cell]] = {}
-    for rank in range(collective.ranks):
-        for chunk in range(collective.input_chunks):
-            groups.setdefault(root((rank, chunk)), []).append((rank, chunk))
-    members = {rank * collective.chunks + chunk: tuple(cells) for (rank, chunk), cells in groups.items()}
-    family = {cell: number for number, cells in members.items() for cell in cells}
-    member = {cell: index for cells in members.values() for index, cell in enumerate(cells)}
-    return Labels(family, member, members)

@@ -5,7 +5,7 @@ back-propagation); Zhao et al., "Efficient Direct-Connect Topologies for Collect
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from chorale.synth.errors import InvalidInput
@@ -68,22 +68,28 @@ def train_iteration(
     """
     if bucket_bytes < 1:
         raise InvalidInput("a bucket must hold at least 1 byte", bucket_bytes, "choose a larger bucket, such as 25M")
-    streams = _Streams(allreduce, alltoall)
-    for layer in layers:
-        streams.compute(layer, layer.forward_s)
-    waiting_bytes = 0
-    for layer in reversed(layers):
-        streams.compute(layer, layer.backward_s)
-        waiting_bytes += layer.gradient_bytes
-        if waiting_bytes >= bucket_bytes:
-            streams.send(waiting_bytes)
-            waiting_bytes = 0
-    if waiting_bytes:
-        streams.send(waiting_bytes)
-    streams.wait_for_network()
-    return Iteration(
-        bucket_bytes, streams.compute_s, streams.alltoall_s, streams.exposed_s, streams.allreduce_s, streams.allreduces
-    )
+    now_s = free_s = 0.0  # of computation; when the network has done all it was given
+    compute_s = alltoall_s = exposed_s = allreduce_s = 0.0
+    allreduces = waiting_bytes = 0
+    passes = [(layer, layer.forward_s, 0) for layer in layers]
+    passes += [(layer, layer.backward_s, layer.gradient_bytes) for layer in reversed(layers)]
+    for number, (layer, seconds, gradient_bytes) in enumerate(passes, start=1):
+        for computed_s in (seconds, 0.0):  # tokens are exchanged before and after the computation
+            if layer.alltoall_bytes:
+                exposed_s += max(0.0, free_s - now_s)
+                exchanged_s = alltoall(layer.alltoall_bytes)
+                now_s = max(now_s, free_s) + exchanged_s
+                alltoall_s += exchanged_s
+            now_s += computed_s
+            compute_s += computed_s
+        waiting_bytes += gradient_bytes
+        if waiting_bytes >= bucket_bytes or (waiting_bytes and number == len(passes)):
+            summed_s = allreduce(waiting_bytes)
+            free_s = max(free_s, now_s) + summed_s
+            allreduce_s += summed_s
+            allreduces, waiting_bytes = allreduces + 1, 0
+    exposed_s += max(0.0, free_s - now_s)
+    return Iteration(bucket_bytes, compute_s, alltoall_s, exposed_s, allreduce_s, allreduces)
 
 
 def best_iteration(
@@ -92,45 +98,3 @@ def best_iteration(
     """Return the shortest of the iterations with these capacities of a bucket (at least one); the first if equal."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)
-
-
-@dataclass(slots=True)
-class _Streams:
-    """The two streams during an iteration: `now_s` of computation, `free_s` when the network has done all."""
-
-    allreduce: CollectiveTime
-    alltoall: CollectiveTime
-    now_s: float = 0
-    free_s: float = 0
-    compute_s: float = field(default=0, init=False)
-    alltoall_s: float = field(default=0, init=False)
-    exposed_s: float = field(default=0, init=False)
-    allreduce_s: float = field(default=0, init=False)
-    allreduces: int = field(default=0, init=False)
-
-    def compute(self, layer: Layer, seconds: float) -> None:
-        """Compute for `seconds`, between two exchanges of tokens where the layer has experts."""
-        self._exchange(layer.alltoall_bytes)
-        self.now_s += seconds
-        self.compute_s += seconds
-        self._exchange(layer.alltoall_bytes)
-
-    def send(self, size_bytes: int) -> None:
-        """Begin an allreduce as soon as the network is free."""
-        seconds = self.allreduce(size_bytes)
-        self.free_s = max(self.free_s, self.now_s) + seconds
-        self.allreduce_s += seconds
-        self.allreduces += 1
-
-    def wait_for_network(self) -> None:
-        """Do nothing until everything sent has arrived."""
-        waited_s = max(0, self.free_s - self.now_s)
-        self.exposed_s += waited_s
-        self.now_s += waited_s
-
-    def _exchange(self, size_bytes: int) -> None:
-        if size_bytes:
-            self.wait_for_network()
-            seconds = self.alltoall(size_bytes)
-            self.now_s += seconds
-            self.alltoall_s += seconds

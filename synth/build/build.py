@@ -13,7 +13,6 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switches import switch_plan
 from chorale.synth.programs.plans.plan import ExecutionPlan
-from chorale.synth.programs.program import Program
 from chorale.synth.targets.lift import lift_code, read_checked
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import target_named
@@ -197,10 +196,7 @@ class MemoryCache:
     def add_program(self, request: BuildRequest, program: LoweredProgram) -> None:
         entry = self._entries[request.source.id]
         entry.programs[request.id] = program
-        entry.units += _INSTRUCTION_UNITS * _instructions(program.program)
+        instructions = (len(block.instructions) for rank in program.program.ranks for block in rank.blocks)
+        entry.units += _INSTRUCTION_UNITS * sum(instructions)
         while len(self._entries) > 1 and sum(entry.units for entry in self._entries.values()) > self._largest_units:
             self._entries.popitem(last=False)  # never the latest
-
-
-def _instructions(program: Program) -> int:
-    return sum(len(block.instructions) for rank in program.ranks for block in rank.blocks)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chorale.synth.collective import Collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.methods.method import Options
-from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -33,13 +32,14 @@ class ScheduleRequest:
     @property
     def id(self) -> str:
         """Content id of everything that decides the schedule and its file, the spec of the topology included."""
+        options = [(item.name, getattr(self.options, item.name)) for item in fields(Options)]  # a schedule has an id
         return content_id(
             {
                 "topology": self.topology.id,
                 "spec": self.topology.spec,
                 "collective": str(self.collective),
                 "method": self.method,
-                "options": {item.name: _canonical(getattr(self.options, item.name)) for item in fields(Options)},
+                "options": {name: getattr(value, "id", value) for name, value in options},
                 "depth": self.depth,
             }
         )
@@ -121,7 +121,3 @@ def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
             "fuse": lowering.fuse,
         }
     )
-
-
-def _canonical(value: Any) -> Any:
-    return value.id if isinstance(value, Schedule) else value

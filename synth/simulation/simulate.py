@@ -60,37 +60,21 @@ def simulate(
             float(sum(part.seconds(network, size, pipeline_chunks) for part in congestions)) for size in sizes_bytes
         ]
     chunks = pipeline_chunks or DEFAULT_PIPELINE_CHUNKS
-    parts = [
-        _flow_seconds(stream, network, sizes_bytes, chunks, _part(progress, index, len(streams)))
-        for index, stream in enumerate(streams)
-    ]
-    return [sum(times) for times in zip(*parts, strict=True)]
+    seconds = [0.0] * len(sizes_bytes)
+    for number, stream in enumerate(streams):
+        is_pipelined = stream.kind == "pipelined"
+        graph = pipelined_flows(stream, chunks) if is_pipelined else stepped_flows(stream)
+        amounts = stream.denominator * (chunks if is_pipelined else 1)
+        for index, size_bytes in enumerate(sizes_bytes):
+            done_before = (number * len(sizes_bytes) + index) * graph.messages
 
+            def report(done: int, messages: int, before: int = done_before) -> None:
+                if progress is not None:
+                    progress(before + done, len(streams) * len(sizes_bytes) * messages)
 
-def _part(progress: Progress | None, index: int, parts: int) -> Progress | None:
-    """Return the progress function of one of several equally long parts."""
-    if progress is None or parts == 1:
-        return progress
-    return lambda done, total: progress(index * total + done, parts * total)
-
-
-def _flow_seconds(
-    traffic: Traffic, network: NetworkModel, sizes_bytes: Sequence[int], chunks: int, progress: Progress | None
-) -> list[float]:
-    is_pipelined = traffic.kind == "pipelined"
-    graph = pipelined_flows(traffic, chunks) if is_pipelined else stepped_flows(traffic)
-    amounts = traffic.denominator * (chunks if is_pipelined else 1)
-    total = graph.messages * len(sizes_bytes)
-    seconds = []
-    for index, size_bytes in enumerate(sizes_bytes):
-
-        def report(done: int, _of: int, before: int = index * graph.messages) -> None:
-            if progress is not None:
-                progress(before + done, total)
-
-        times = simulate_flows(graph, traffic.topology, network, size_bytes / amounts, progress=report)
-        if traffic.is_in_network and bool(np.isnan(times.arrived_s).any()):
-            rule = "a flow-level simulation takes no trees that cross switches in opposite directions in one step"
-            raise InvalidInput(rule, traffic.topology.spec, "use the congestion model (--model step)")
-        seconds.append(times.end_s)
+            times = simulate_flows(graph, stream.topology, network, size_bytes / amounts, progress=report)
+            if stream.is_in_network and bool(np.isnan(times.arrived_s).any()):
+                rule = "a flow-level simulation takes no trees that cross switches in opposite directions in one step"
+                raise InvalidInput(rule, stream.topology.spec, "use the congestion model (--model step)")
+            seconds[index] += times.end_s
     return seconds

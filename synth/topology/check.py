@@ -122,21 +122,23 @@ def assemble_topology(
     directed: list[Link] = []
     for link in links:
         directed += _directed(link, position)
+    abilities: dict[int, SwitchAbility] = {}
+    for index, node in enumerate(ordered):
+        if (ability := read_ability(node.abilities, node.id) if node.abilities else None) is not None:
+            abilities[index] = ability
+            if node.kind != "switch":
+                rule = f"node {node.id} must be a switch to multicast or reduce by itself"
+                way_out = "leave these attributes out: compute nodes copy and add anyway"
+                raise InvalidInput(rule, repr(node.kind), way_out)
     topology = Topology(
         spec=spec,
         node_ids=tuple(node.id for node in ordered),
         compute_count=sum(node.kind == "compute" for node in nodes),
         links=Links.build(directed),
         bandwidth_unit=next(name for name in get_args(BandwidthUnit) if name == unit),
-        abilities=_abilities(ordered),
+        abilities=abilities,
     )
-    return _with_provenance(with_symmetries_found(check_topology(topology)), links, position, tuple(assumptions))
-
-
-def _with_provenance(
-    topology: Topology, links: Sequence[NamedLink], position: dict[str, int], assumptions: tuple[Assumption, ...]
-) -> Topology:
-    """Return `topology` with what `links` and `assumptions` say about the origin of its rates."""
+    topology = with_symmetries_found(check_topology(topology))
     guessed = [(link.src, link.dst) for link in links if link.guess]
     guessed += [(link.dst, link.src) for link in links if link.guess and link.bidirectional]
     expected = None
@@ -144,21 +146,10 @@ def _with_provenance(
         slower = (link if link.expected is None else link._replace(bandwidth=link.expected) for link in links)
         expected = Links.build([each for link in slower for each in _directed(link, position)])
         _check_rates(expected.bandwidths, expected.latencies_s)
-    if not guessed and not assumptions and expected is None:
-        return topology
-    return replace(topology, provenance=Provenance(assumptions, frozenset(guessed), expected, topology.id))
-
-
-def _abilities(nodes: Sequence[NamedNode]) -> dict[int, SwitchAbility]:
-    abilities: dict[int, SwitchAbility] = {}
-    for index, node in enumerate(nodes):
-        ability = read_ability(node.abilities, node.id) if node.abilities else None
-        if ability is not None and node.kind != "switch":
-            rule = f"node {node.id} must be a switch to multicast or reduce by itself"
-            raise InvalidInput(rule, repr(node.kind), "leave these attributes out: compute nodes copy and add anyway")
-        if ability is not None:
-            abilities[index] = ability
-    return abilities
+    facts = tuple(assumptions)
+    if guessed or facts or expected is not None:
+        topology = replace(topology, provenance=Provenance(facts, frozenset(guessed), expected, topology.id))
+    return topology
 
 
 def _directed(link: NamedLink, position: dict[str, int]) -> list[Link]:
