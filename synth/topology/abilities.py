@@ -1,4 +1,4 @@
-"""What a switch can do beyond passing data on: send copies of it to several neighbours, add up what several send."""
+"""What a switch can do besides forwarding: send copies to several neighbours, or add up what several send."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ _MAX_NAME = 32
 
 @dataclass(frozen=True, slots=True)
 class SwitchAbility:
-    """What one switch can do with what it gets.
+    """What one switch can do with the data that it receives.
 
     multicast:         send equal copies to several neighbours
     reduce:            send one sum of what several neighbours send
-    reduce_bandwidth:  most sums that it makes, in the topology's unit of bandwidth; None for as fast as its links
+    reduce_bandwidth:  largest rate of sums, in the topology's unit of bandwidth; None: as fast as its links
     reduce_types:      element types that it adds, such as float32; empty for all
-    reduce_operations: what it reduces by, such as sum; empty for all
+    reduce_operations: operations such as sum; empty for all
     """
 
     multicast: bool = False
@@ -34,16 +34,16 @@ class SwitchAbility:
 
     @property
     def is_able(self) -> bool:
-        """Whether it can do anything beyond passing on."""
+        """Whether it can do anything besides forwarding."""
         return self.multicast or self.reduce
 
     def facts(self) -> list[Any]:
-        """Return all fields as values of a content id."""
+        """Return all fields in the form that content ids hash."""
         return [self.multicast, self.reduce, self.reduce_bandwidth, self.reduce_types, self.reduce_operations]
 
 
 Abilities = Mapping[int, SwitchAbility]
-"""What switches can do, by node; a switch that is missing only passes data on."""
+"""Abilities of switches by node; a switch without an entry only forwards data."""
 
 NVSWITCH = SwitchAbility(
     multicast=True,
@@ -61,7 +61,7 @@ def moved_abilities(abilities: Abilities, new_index: NDArray[np.integer], alive:
 
 
 def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
-    """Return the ability of a switch from the attributes of a file, None where it only passes data on.
+    """Return the ability of a switch from the attributes of a file, or None if it only forwards data.
 
     `reduce_types` and `reduce_operations` are lists, or text with commas. Raises InvalidInput naming the attribute.
     """
@@ -73,7 +73,7 @@ def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility |
         raise InvalidInput(f"the reduce_bandwidth of node {node} must be positive", bandwidth, way_out)
     names = {key: _names(attributes.get(key), f"{key} of node {node}") for key in REDUCE_LISTS}
     if not reduce and (bandwidth is not None or any(names.values())):
-        rule = f"node {node} must reduce where it says how"
+        rule = f"node {node} must reduce if it says how"
         raise InvalidInput(rule, "reduce: false", "write reduce: true, or leave reduce_bandwidth, … out")
     ability = SwitchAbility(_flag(attributes, "multicast", node), reduce, bandwidth, **names)
     return ability if ability.is_able else None

@@ -1,4 +1,4 @@
-"""Renamings of nodes that carry links onto links, symmetries of a topology among them, their orbits; components."""
+"""Checks of renamings that map links onto links, orbits under symmetries, and connected components."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,9 +11,10 @@ from chorale.synth.topology.topology import Topology
 
 
 def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return int32 per node: its component by the edges between `src` and `dst`, numbered by first nodes.
+    """Return int32 per node: its connected component, numbered by first nodes. Edges join `src[i]` and `dst[i]`.
 
-    Every node takes the smallest label around it, then the label of the node so called, until nothing changes:
+    Every node takes the smallest label of its neighbours, then the label of the node with that number, until nothing
+    changes:
     O((count + edges) log count) on all networks that were tried, long rings included.
     """
     first, before = np.arange(count), None
@@ -26,10 +27,10 @@ def connected_labels(count: int, src: NDArray[np.integer], dst: NDArray[np.integ
 
 
 def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> bool:
-    """Whether `permutation` maps links onto links of equal bandwidth and latency, as many of each as there are.
+    """Whether `permutation` is a symmetry: it maps links one to one onto links of equal bandwidth and latency.
 
-    `permutation[v]` is the image of node v, for all nodes; where there are no switches, that is for all compute
-    nodes. Nodes must keep their kind, switches what they can do. Exact. O(L log L).
+    `permutation[v]` is the image of node v, for all nodes. Nodes must keep their kind, and switches their abilities.
+    Exact. O(L log L).
     """
     return carries(topology, topology, permutation)
 
@@ -37,7 +38,7 @@ def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> boo
 def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -> bool:
     """Whether renaming each node v of `source` to `new_node[v]` gives the links of `target`, and keeps kinds of nodes.
 
-    Switches must keep what they can do. Exact. O(L log L).
+    Switches must keep their abilities. Exact. O(L log L).
     """
     image = np.asarray(new_node)
     nodes, ranks = target.node_count, target.compute_count
@@ -66,26 +67,26 @@ def have_equal_tables(source: Topology, target: Topology) -> bool:
 
 
 def link_kinds(links: Links) -> NDArray[np.int64]:
-    """Return a number per link for its bandwidth and latency."""
+    """Return int64 per link: a number for its pair of bandwidth and latency."""
     return links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class
 
 
 def _link_keys(links: Links, image: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number per link for its ends under new names and its kind."""
+    """Return int64 per link: a number for its renamed ends and its kind."""
     kinds = len(links.bandwidths) * len(links.latencies_s)
     return (image[links.dst] * len(image) + image[links.src]) * kinds + link_kinds(links)
 
 
 @lru_cache(maxsize=2)
 def _sorted_link_keys(links: Links, nodes: int) -> NDArray[np.int64]:
-    """Return the numbers of all links in order; the last ones are remembered, since a topology has many symmetries."""
+    """Return the keys of all links, sorted. Cached, because a topology has many symmetries to check."""
     keys = np.sort(_link_keys(links, np.arange(nodes)))
     keys.flags.writeable = False
     return keys
 
 
 def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:
-    """Return int32 per node: equal for nodes that products of `permutations` take to one another."""
+    """Return int32 per node: its orbit under the group that `permutations` generate."""
     src = np.tile(np.arange(node_count), len(permutations))
     dst = np.concatenate([np.arange(0), *permutations])
     return connected_labels(node_count, src, dst)
@@ -93,9 +94,9 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
 
 @lru_cache(maxsize=2)
 def checked_orbits(topology: Topology) -> NDArray[np.int32]:
-    """Return int32 per node: equal for nodes that the known symmetries, each checked, take to one another.
+    """Return int32 per node (read-only): its orbit under the known symmetries that pass their check.
 
-    The last ones are remembered, since many ask for those of one topology; read-only. O(generators * L log degree).
+    Cached, because several methods use the orbits of one topology. O(generators * L log degree).
     """
     checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
     orbit = orbits(topology.node_count, checked)
@@ -104,9 +105,9 @@ def checked_orbits(topology: Topology) -> NDArray[np.int32]:
 
 
 def automorphisms_are_transitive(topology: Topology) -> bool:
-    """Whether the symmetries that `topology` carries, each checked, take every compute node to every other.
+    """Whether the known symmetries that pass their check take every compute node to every other.
 
-    False is no proof: the topology may have symmetries that are not attached to it. O(generators * L log degree).
+    False proves nothing: the topology may have symmetries that are not attached to it. O(generators * L log degree).
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
     return bool(topology.automorphisms) and bool(np.all(orbit == orbit[0]))

@@ -1,4 +1,4 @@
-"""Which ranks are in one box: machines whose GPUs see each other's memory, joined by a network."""
+"""Which ranks share a box, that is a machine whose GPUs see each other's memory."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -11,15 +11,15 @@ from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.topology import Topology
 
 NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "core", "router"})
-"""What switches between boxes, and the NICs that lead there, are called before a colon."""
+"""Ids of NICs and of switches between boxes begin with one of these and a colon."""
 
 
 def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int, ...]:
     """Return the number of the box of each rank, counted from 0 in the order of ranks.
 
-    `ranks_per_box` says it; else ranks are in one box that are joined without switches whose names are those of a
-    network (`NETWORK_KINDS`). Where no switch has such a name, the largest step between the bandwidths of links tells,
-    if without the slower ones the network falls into parts of two ranks and more. O(links * number of bandwidths).
+    Without `ranks_per_box`, ranks share a box if they are joined without switches named as parts of a network
+    (`NETWORK_KINDS`). If no switch has such a name, links slower than the largest step between bandwidths are taken for
+    the network, provided that the remaining parts have at least two ranks. O(links * number of bandwidths).
     """
     ranks = topology.compute_count
     if ranks_per_box is not None:
@@ -49,7 +49,7 @@ def _by_bandwidth(topology: Topology) -> tuple[int, ...]:
 
 
 def _parts(topology: Topology, kept: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return the number of the part of each rank in the network of the links that are kept."""
+    """Return the connected part of each rank in the network of `kept` links."""
     links, ranks = topology.links, topology.compute_count
     labels = connected_labels(topology.node_count, links.src[kept], links.dst[kept])
     return tuple(labels[:ranks].tolist())

@@ -1,4 +1,4 @@
-"""Rules that every topology must satisfy, and topologies from nodes and links by name."""
+"""Rules that every topology must satisfy, and topologies made from nodes and links that are given by name."""
 
 import math
 import re
@@ -76,7 +76,7 @@ UNITS: tuple[str, ...] = get_args(BandwidthUnit)
 
 
 class NamedNode(NamedTuple):
-    """A node as a file describes it; `kind` is not checked yet, nor are attributes of what a switch can do."""
+    """A node as a file describes it; `kind` and `abilities` are not checked yet."""
 
     id: str
     kind: object
@@ -84,9 +84,9 @@ class NamedNode(NamedTuple):
 
 
 class NamedLink(NamedTuple):
-    """A link as a file describes it; bandwidth and latency are not read yet. Both directions if `bidirectional`.
+    """A link as a file describes it; bandwidth and latency are not parsed yet. Both directions if `bidirectional`.
 
-    expected: bandwidth that the machine's library reckons with, None if that is no other
+    expected: bandwidth that the machine's library expects; None if it is the same
     guess:    whether the bandwidth is a guess
     """
 
@@ -106,9 +106,9 @@ def assemble_topology(
     links: Sequence[NamedLink],
     assumptions: Iterable[Assumption] = (),
 ) -> Topology:
-    """Return the checked topology; compute nodes are ranked in the order of `nodes`, switches follow in theirs.
+    """Return the checked topology: compute nodes in the order of `nodes`, then switches in the order of `nodes`.
 
-    Large networks get symmetries that take rank 0 to every rank, where some are found. Raises InvalidInput naming the
+    Large networks get symmetries that take rank 0 to every rank if some are found. Raises InvalidInput naming the
     node or link that breaks a rule. O(L log L), and the search for symmetries.
     """
     if unit not in UNITS:

@@ -13,7 +13,7 @@ from chorale.synth.topology.topology import Topology
 
 UNREACHED = 2**16 - 1
 _FAR_SEARCHES = 64
-"""Searches after which `diameter` no longer looks for bounds on how far nodes are."""
+"""Number of searches after which `diameter` stops looking for bounds and searches from all nodes that are left."""
 _AT_ONCE = 256
 
 Distances = Matrix[np.uint16] | Matrix[np.uint32]
@@ -21,7 +21,7 @@ Distances = Matrix[np.uint16] | Matrix[np.uint32]
 
 
 def hop_distances(topology: Topology) -> Distances:
-    """Return uint16[N, N] over all nodes, switches too: entry [u, v] is the number of links from v to u.
+    """Return uint16[N, N] over all nodes, including switches: entry [u, v] is the number of links from v to u.
 
     Breadth-first search over incoming links from every u. O(N L) time, 2 N^2 bytes. Raises InvalidInput for a
     network that is not strongly connected.
@@ -40,7 +40,7 @@ def distances_from(topology: Topology, sources: NDArray[np.integer]) -> Distance
 
 
 def require_strongly_connected(topology: Topology) -> None:
-    """Raise InvalidInput, naming two nodes without a path, unless every node (switches too) reaches every other.
+    """Raise InvalidInput, naming two nodes without a path, unless every node (including switches) reaches every other.
 
     O(nodes + links).
     """
@@ -61,7 +61,7 @@ def require_strongly_connected(topology: Topology) -> None:
 
 
 def _first_unreached(topology: Topology, arcs: Arcs) -> int:
-    """Return the first node to which no `arcs` lead from node 0, -1 if there is none. O(nodes + links)."""
+    """Return the first node that cannot be reached from node 0 along `arcs`, -1 if there is none. O(nodes + links)."""
     hops = np.full((1, topology.node_count), np.uint32(2**32 - 1))
     native.search_from(*arcs, np.zeros(1, dtype=np.int64), 2**32 - 1, hops)
     missing = np.flatnonzero(hops[0] == 2**32 - 1)
@@ -99,10 +99,10 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
 def diameter(topology: Topology) -> int:
     """Return the largest distance in links between two compute nodes.
 
-    Nodes that known symmetries (each checked) take to one another are equally far from their farthest node, so one
-    of them is looked at. Searches there and back from chosen nodes bound how far the others can be, by the
-    triangle inequality: a handful suffice on grids and rings. Where they do not, all nodes that are left are searched
-    from: O(nodes * links) time, O(nodes) memory.
+    Nodes of one orbit under the known symmetries (each checked) are equally far from their farthest node, so one node
+    of each orbit is examined. Searches from and to chosen nodes bound the eccentricity of the others by the triangle
+    inequality; a handful suffice on grids and rings. Otherwise all remaining nodes are searched from: O(nodes * links)
+    time, O(nodes) memory.
     Source: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs.
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
@@ -136,7 +136,7 @@ def _hops(topology: Topology, arcs: Arcs, node: int) -> NDArray[np.int64]:
 
 
 def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) -> NDArray[np.uint16]:
-    """Return uint16[N, N]: hops along these arcs from every node (by row), 65535 to what it does not reach.
+    """Return uint16[N, N]: hops along these arcs from every node (by row), 65535 if there is no path.
 
     `neighbours[offsets[v] : offsets[v + 1]]` are one arc away from node v. Fewer than 65535 nodes. O(N * arcs).
     """
@@ -147,10 +147,11 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
 
 
 def sole_links(hops: NDArray[np.integer], tails: NDArray[np.integer], heads: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return int64[targets, nodes]: the link by which every shortest path leaves the node, -1 where several links do.
+    """Return int64[targets, nodes]: the link that begins all shortest paths from the node, -1 if several links do.
 
-    hops[i, v]: the fewest links from node v to target i, with link l from tails[l] to heads[l]; every node has one. For
-    the links by which paths enter nodes, give the hops from sources, and the ends exchanged. O(targets * links).
+    Data for the target loads such a link whatever routes are chosen. hops[i, v] is the fewest links from node v to
+    target i; link l leads from tails[l] to heads[l]; every node has an outgoing link. For links that end all shortest
+    paths, pass hops from sources and exchange the ends. O(targets * links).
     """
     order = np.argsort(tails, kind="stable")
     first = np.searchsorted(tails[order], np.arange(hops.shape[1]))

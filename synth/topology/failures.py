@@ -1,6 +1,6 @@
 """A topology with failures (nodes and links removed) or with slower and faster links.
 
-Also the single failures of a topology: every node or link that may be lost, one of each symmetry class.
+Also the single failures of a topology: the loss of each node or link, one from each class under its symmetries.
 """
 
 from collections.abc import Iterable, Iterator
@@ -97,7 +97,7 @@ class NodeNames:
 
 
 def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str) -> Mask:
-    """Return which of `links` are meant by `link`; `purpose` says in the error what was to be done with them."""
+    """Return bool per link: whether it is one of the parallel links `link`. `purpose` is a participle for the error."""
     src, dst = names.of(link.src), names.of(link.dst)
     mask: Mask = (links.src == src) & (links.dst == dst)
     if not link.one_way:
@@ -111,8 +111,7 @@ def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str)
 def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spec: str) -> Topology:
     """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor`, each link once.
 
-    Nodes stay; known symmetries are dropped. Raises InvalidInput for a node or link that does not exist.
-    O(links) for every chosen pair.
+    Known symmetries are dropped. Raises InvalidInput for a node or link that does not exist. O(links) per chosen pair.
     """
     links, names = topology.links, NodeNames(topology)
     mask = np.zeros(len(links), dtype=bool)
@@ -138,8 +137,8 @@ class Failure:
     """The loss of a compute node, or of all links between two nodes or a part of them.
 
     names:  the node, or the two ends of the link, by id
-    copies: number of failures equal to this one under the topology's symmetries, itself included
-    part:   of the link that is lost, such as 1/18 for one of 18 NVLinks; None for all of it
+    copies: number of failures equivalent to this one under the topology's symmetries, including itself
+    part:   lost part of the link, such as 1/18 for one of 18 NVLinks; None for all of it
     """
 
     kind: FailureKind
@@ -152,11 +151,11 @@ class Failure:
         return f"{self.kind}={'-'.join(self.names)}{part}"
 
     def spec(self, topology: Topology) -> str:
-        """Return the spec of what is left of `topology`."""
+        """Return the spec of `topology` after this failure."""
         return f"without({topology.spec};{self})"
 
     def survivor(self, topology: Topology) -> Topology:
-        """Return what is left of `topology`. Raises InvalidInput if it is too small or in parts."""
+        """Return `topology` after this failure. Raises InvalidInput if it is too small or not connected."""
         spec = self.spec(topology)
         if self.kind == "node":
             return check_topology(without(topology, self.names, (), spec))
@@ -167,11 +166,11 @@ class Failure:
 
 
 NVLINK, PLANE = "nvlink", "plane"
-"""Names of parts of links: one of the NVLinks that lead to an NVSwitch, one of two planes of a NIC."""
+"""Parts of links that can fail: one of the NVLinks to an NVSwitch, one of the two planes of a NIC."""
 
 
 def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
-    """Return which part of the link between two nodes `part` is, None if the link has no such part.
+    """Return `part` as a fraction of the link between two nodes, or None if the link has no such part.
 
     NVLinks carry 25 GB/s (generations 2 to 4) or 50 (generation 5, if a GPU has more than 18 times 25).
     """
@@ -191,9 +190,9 @@ def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) ->
 
 
 def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
-    """Yield the failures of one compute node, then those of one link, the first of each orbit of known symmetries.
+    """Yield the failures of one compute node, then of one link, then of each of `parts` of one link.
 
-    Then, for each of `parts`, the loss of that part of each link. Known symmetries are checked before they are used.
+    Only the first failure of each orbit under the known symmetries (each checked) is yielded.
     O(symmetries * links).
     """
     symmetries = [symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry)]
@@ -223,7 +222,7 @@ def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.i
 def _pair_orbits(
     low: NDArray[np.int64], high: NDArray[np.int64], symmetries: list[NDArray[np.int32]], nodes: int
 ) -> NDArray[np.int32]:
-    """Return a number for each pair, equal where symmetries take one to the other. The pairs are in ascending order."""
+    """Return int32 per pair of nodes: its orbit under `symmetries`. The pairs are in ascending order."""
     keys = low * nodes + high
     here, there = [np.arange(len(keys))], [np.arange(len(keys))]
     for symmetry in symmetries:

@@ -1,4 +1,4 @@
-"""Where the rates of a network come from that was read from a machine: from the file, published, or guessed."""
+"""Origin of the rates of a network that was read from a machine: stated in the file, published, or guessed."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -32,8 +32,8 @@ class Provenance:
     """What a network read from a machine relies on.
 
     guessed:  ends, by node id, of the links whose rate is a guess
-    expected: the links at the rates that the machine's library reckons with, below the physical ones; None if unknown
-    network:  id of the topology that `expected` belongs to; other networks, made from this one, have none
+    expected: the links at the rates that the machine's library expects, below the physical rates; None if unknown
+    network:  id of the topology that `expected` belongs to; networks derived from it have no expected rates
     """
 
     assumptions: tuple[Assumption, ...]

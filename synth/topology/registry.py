@@ -1,4 +1,4 @@
-"""How a family or function of topologies is declared, and a plan whose size is known before it is built."""
+"""Declarations of families and functions of topologies, and plans whose size is known before they are built."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _MAX_DIGITS = 18
 
 
 class TooLarge(InvalidInput):
-    """A network above the size limits; `nodes` and `links` are the size that it would have."""
+    """Raised for a network above the size limits; `nodes` and `links` are the size that it would have."""
 
     def __init__(self, spec: str, nodes: int, links: int) -> None:
         most = f"{MAX_NODES} nodes" if nodes > MAX_NODES else f"{MAX_LINKS} links"
@@ -27,7 +27,7 @@ class TooLarge(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlan:
-    """A topology that is not built yet. `nodes` (switches too) and `links` are exact, or upper bounds."""
+    """A topology that is not built yet. `nodes` (including switches) and `links` are exact or upper bounds."""
 
     spec: str
     nodes: int
@@ -67,15 +67,15 @@ class Function(SpecForm):
 
 
 def require_size(spec: str, nodes: int, links: int) -> None:
-    """Refuse a network that is too large, before anything of it is built."""
+    """Raise TooLarge for a network above the size limits, before it is built."""
     if nodes > MAX_NODES or links > MAX_LINKS:
         raise TooLarge(spec, nodes, links)
 
 
 def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",", text: str | None = None) -> list[int]:
-    """Return the arguments of `call`, or `text` where only that part of them is meant, as ints.
+    """Return the arguments of `call` (or the part `text` of them) as ints; `syntax` shows users how to write them.
 
-    `syntax` tells the user how they are written.
+    Raises InvalidInput for anything but whole numbers of at most 18 digits.
     """
     pieces = (call.text if text is None else text).split(separator)
     way_out = f"write {syntax}"

@@ -1,4 +1,4 @@
-"""Networks in which other nodes count as compute nodes: switches promoted, boxes contracted."""
+"""Networks with other compute nodes: switches promoted to compute nodes, or boxes contracted to one node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,11 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relabelled:
-    """`network`, made of nodes of another one, and where its links came from.
+    """A network derived from another one.
 
-    label: int64 per node of the other network: the node here;  origin: int32 per link: the link there
-    roots: how many of the compute nodes, the first, may be roots of trees
+    label:  int64 per node of the original network: its node in `network`
+    origin: int32 per link of `network`: the original link
+    roots:  the first so many compute nodes may be roots of trees
     """
 
     network: Topology
@@ -41,7 +42,8 @@ def promoted(topology: Topology, switches: Sequence[int]) -> Relabelled:
 def process_network(topology: Topology) -> Topology:
     """Return the network in which each switch that adds or multicasts is a compute node after the ranks.
 
-    So the local runner emulates such switches: by a process each. O(links log links). InvalidInput where none acts.
+    The local runner emulates each of these switches by a process. O(links log links). Raises InvalidInput if no switch
+    has such an ability.
     """
     if not topology.abilities:
         rule = "a network must have switches that add or multicast for them to be processes"
@@ -51,7 +53,7 @@ def process_network(topology: Topology) -> Topology:
 
 
 def contracted(topology: Topology, groups: Sequence[Sequence[int]]) -> Relabelled:
-    """Return the network in which each of these groups, which hold all ranks, is one compute node."""
+    """Return the network in which each of `groups` is one compute node; together they contain all ranks."""
     label = np.full(topology.node_count, -1, dtype=np.int64)
     for index, group in enumerate(groups):
         label[list(group)] = index
@@ -64,7 +66,7 @@ def contracted(topology: Topology, groups: Sequence[Sequence[int]]) -> Relabelle
 def _relabelled(
     topology: Topology, label: NDArray[np.int64], names: tuple[str, ...], counts: tuple[int, int]
 ) -> Relabelled:
-    """Return the network of nodes called `names`; `counts` are its compute nodes, and those that may be roots."""
+    """Return the network of nodes called `names`; `counts` are (number of compute nodes, number of roots)."""
     links, (compute_count, roots) = topology.links, counts
     useful = np.flatnonzero(label[links.src] != label[links.dst])
     src, dst = label[links.src[useful]], label[links.dst[useful]]

@@ -59,7 +59,7 @@ FILE_FORM = SpecForm(
 
 
 _KEEP_IDS = frozenset({"without", "scaled", "able", "usable", "processes"})
-"""Functions after which a link of the same ends is the same link."""
+"""Functions that keep node ids, so that guessed links are still found by their ends."""
 
 ReadFile = Callable[[str], bytes]
 LoadFile = Callable[[FileCall], Topology]
@@ -70,7 +70,7 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
     """Return the topology that `spec` describes, checked by `chorale.synth.topology.check`.
 
     `read_file` returns the bytes of a path; without it, file: specs are refused. Too large a network is refused
-    before anything is built. Raises InvalidInput with the rule, the value and the way out.
+    before anything is built. Raises InvalidInput for a spec that breaks a rule.
 
     >>> torus = parse_topology("torus:4x4")
     >>> torus.node_count, len(torus.links)
@@ -80,7 +80,7 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
 
 
 def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
-    """Return how large the network of `spec` is, and how to build it. TooLarge (InvalidInput) beyond the limits."""
+    """Return the size of the network of `spec` and a function that builds it. Raises TooLarge above the size limits."""
 
     @cache
     def load(call: FileCall) -> Topology:
@@ -114,9 +114,9 @@ def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
 
 
 def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
-    """Return `function` of networks from files, which keeps what is known of their machines.
+    """Apply `function` to networks from files and keep the provenance of their rates.
 
-    The function is applied twice: to the networks, and to those at the rates that the machine's library reckons with.
+    It is applied twice: to the networks at physical rates, and at the rates that the machine's library expects.
     """
     inner: dict[str, Topology] = {}
 

@@ -1,15 +1,15 @@
-"""Searches for renamings of nodes: from one network to another, and symmetries of a network that comes without any.
+"""Searches for isomorphisms between networks, and for symmetries of a network that comes without any.
 
-Nodes are set apart one after the other and cells refined, as in McKay's nauty, in two networks side by side (two copies
-of one for symmetries); in the first, one node of each cell will do. A symmetry to each node that rank 0 has a link to
-leads everywhere, by products of them along links. To have all symmetries, those are found first that keep all nodes set
-apart but the last, then all but the last two, and so on (Sims, "Computational methods in the study of permutation
-groups", 1970).
+As in McKay's nauty, nodes are individualized one after the other and the cells of a partition refined, in two networks
+side by side (in two copies of one network for symmetries); in the first network, one node of each cell is enough.
+Symmetries that take rank 0 to each of its neighbours generate a group that takes it everywhere. To find all symmetries,
+the search starts with those that fix all individualized nodes but the last, then all but the last two, and so on
+(Sims, "Computational methods in the study of permutation groups", 1970).
 
-Cells are refined until links tell no two nodes of a cell apart. Which cells that makes, and in which order, depends on
+Cells are refined until links do not distinguish any two nodes of a cell. The resulting cells and their order depend on
 the network alone and not on the numbers of its nodes: the same choices in two copies of a network give the same cells.
 Sources: McKay, "Practical graph isomorphism" (1981); Hopcroft, "An n log n algorithm for minimizing states in a finite
-automaton" (1971): of the parts of a split cell the largest need not split others.
+automaton" (1971): the largest part of a split cell need not be used to split others.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from chorale.synth.topology.automorphism import (
 from chorale.synth.topology.topology import Topology
 
 MIN_SEARCHED_RANKS = 1024
-"""On smaller networks methods take little time without symmetries."""
+"""Number of ranks from which on symmetries are searched for: smaller networks are fast without them."""
 MAX_TRIES = 64
-"""Refinements beyond one for each node set apart, after which the search for one symmetry gives up."""
+"""Limit of refinements, besides one per individualized node, in the search for one symmetry."""
 TRIES_PER_NODE = 8
-"""Refinements for each node after which the search for a renaming gives up."""
+"""Limit of refinements per node in the search for an isomorphism."""
 _TRIES, _TRIES_PER_NODE = 4096, 4
-"""Refinements of a search for all symmetries: so many, and so many for each node."""
+"""Limit of refinements in the search for all symmetries: a constant, and a number per node."""
 _DECIDING_TRIES = 2**16
-"""Refinements, shared by all nodes, of a search that is to decide whether a network is vertex-transitive."""
+"""Limit of refinements, shared by all nodes, when deciding whether a network is vertex-transitive."""
 _MAX_LEVELS = 64
 _MAX_CELLS_STORED = 2**27
-"""Copies of partitions on the way: their number times the number of nodes."""
+"""Limit of stored partitions times the number of nodes."""
 
 Renaming = NDArray[np.int32]
 
@@ -65,7 +65,7 @@ class MarkedLinks(NamedTuple):
 
 
 class OrderedCells(NamedTuple):
-    """A partition: cell after cell in `order`; a cell is called by the position at which it begins.
+    """A partition: cell after cell in `order`; a cell is named by the position of its first node.
 
     order, position: int32 per position and per node, inverse to each other
     cell:            int32 per node
@@ -78,7 +78,7 @@ class OrderedCells(NamedTuple):
     size: NDArray[np.int32]
 
     def set_apart(self, node: int) -> int:
-        """Make `node` a cell before the rest of its cell, which has other nodes; return the new cell."""
+        """Split `node` off its cell, which has other nodes, as a new cell before the rest; return the new cell."""
         cell = int(self.cell[node])
         size = int(self.size[cell])
         place, other = self.position[node], self.order[cell]
@@ -89,7 +89,7 @@ class OrderedCells(NamedTuple):
         return cell
 
     def smallest_shared(self) -> int:
-        """Return the first of the smallest cells of several nodes, -1 where every node has its own. O(nodes)."""
+        """Return the first of the smallest cells with several nodes, -1 if all cells have one node. O(nodes)."""
         starts = np.flatnonzero(self.cell[self.order] == np.arange(len(self.order)))
         shared = starts[self.size[starts] > 1]
         return int(shared[np.argmin(self.size[shared])]) if len(shared) else -1
@@ -135,8 +135,8 @@ def shape_key(topology: Topology) -> str:
 def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
     """Whether every compute node can be taken to every other by a symmetry; None if undecided.
 
-    Parallel links, bandwidths, latencies and switches count. True from the symmetries that the topology carries or that
-    are found, each checked; False where a search came to its end without one, None where it gave up before.
+    Parallel links, bandwidths, latencies and switches count. True by known or found symmetries, each checked; False if
+    a complete search found none; None if the search gave up.
     """
     if automorphisms_are_transitive(topology):
         return True
@@ -145,23 +145,23 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
 
 
 def with_symmetries_found(topology: Topology) -> Topology:
-    """Return `topology` with symmetries that take rank 0 to every rank, if it is large, has none and some are found."""
+    """Return `topology` with symmetries that take rank 0 to every rank, if it is large, has none and they are found."""
     if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
         return topology
     return replace(topology, automorphisms=transitive_symmetries(topology))
 
 
 def transitive_symmetries(topology: Topology) -> tuple[Renaming, ...]:
-    """Return symmetries, each checked exactly, whose products take rank 0 to every rank; () where none are found.
+    """Return symmetries, each checked exactly, whose products take rank 0 to every rank; () if none are found.
 
-    An empty result is no proof: a search gives up after `MAX_TRIES` wrong turns. The same network gives the same
-    symmetries. O(degree * links * log N) where no turn is wrong, as on tori and hypercubes.
+    An empty result proves nothing: the search gives up after `MAX_TRIES` wrong choices. Deterministic.
+    O(degree * links * log N) without wrong choices, as on tori and hypercubes.
     """
     return _to_every_rank(topology, MAX_TRIES)[0]
 
 
 def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...], bool]:
-    """Return what `transitive_symmetries` does, and whether an empty result proves that there are none."""
+    """Return (symmetries as of `transitive_symmetries`, whether an empty result proves that there are none)."""
     colouring = _Colouring.of(topology)
     if colouring.cells.size[0] != topology.compute_count:  # ranks differ
         return (), True
@@ -184,10 +184,10 @@ def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...]
 
 
 def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
-    """Return symmetries, each checked exactly, of which all others are products; fewer where a search gives up.
+    """Return generators of all symmetries, each checked exactly; of fewer if a search gives up.
 
-    The same network gives the same symmetries. O(nodes * links * log N) at worst, since each node that rank 0 could be
-    taken to is tried; most are told apart after a few steps.
+    Deterministic. O(nodes * links * log N) at worst, because each possible image of rank 0 is tried; most are excluded
+    after a few steps.
     """
     colouring = _Colouring.of(topology)
     search = _Search.of(topology, topology, colouring)
@@ -202,9 +202,9 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Colouring:
-    """Cells of nodes that links do not tell apart, and the digests of the steps that led to them.
+    """Cells of nodes that links do not distinguish, and the digests of the steps that led to them.
 
-    kinds: how many compute nodes, plain switches and switches of each ability there are, and the ids of these abilities
+    kinds: (numbers of compute nodes, plain switches and switches of each ability, ids of these abilities)
     """
 
     links: MarkedLinks
@@ -233,7 +233,7 @@ class _Colouring:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Turn:
-    """A node set apart: its cell before that, and the digests of the refinement after it."""
+    """An individualized node, its cell before that, and the digests of the refinement that followed."""
 
     node: int
     cell: int
@@ -242,9 +242,10 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """turns: how nodes of `source` were set apart until `order` has every node by itself.
+    """A search for renamings of `source` that give `target`.
 
-    links, target_links: of `source` and `target`
+    links, target_links: links of `source` and `target`
+    turns: the individualized nodes of `source`, until every node is a cell; order: the nodes, cell by cell
     """
 
     source: Topology
@@ -256,9 +257,9 @@ class _Search:
 
     @staticmethod
     def of(source: Topology, target: Topology, start: _Colouring, first: int | None = None) -> _Search | None:
-        """Return the search with the cells of `source` refined from `start`; None where that takes too many turns.
+        """Return a search with the cells of `source` refined from `start`; None if that takes too many turns.
 
-        first: the node to be set apart first, if it is not by itself
+        first: the node to individualize first, unless it already is a cell
         """
         links, cells = start.links, _copy(start.cells)
         target_links = links if target is source else _marked_links(target)
@@ -282,9 +283,9 @@ class _Search:
             _refined(self.links, cells, cells.set_apart(turn.node))
 
     def add_images(self, level: int, cells: OrderedCells, symmetries: list[Renaming], tries: int) -> int:
-        """Add symmetries that keep the nodes set apart before turn `level` and take its node wherever any do.
+        """Add symmetries that fix the nodes of the turns before `level` and move the node of that turn.
 
-        `symmetries` has those that keep its node, too. Return how many of `tries`, refinements, are left.
+        `symmetries` already has those that fix this node, too. Return how many of `tries` refinements are left.
         """
         turn, nodes = self.turns[level], self.source.node_count
         orbit = orbits(nodes, symmetries)
@@ -304,9 +305,10 @@ class _Search:
     def to(
         self, nodes: NDArray[np.integer], level: int, before: OrderedCells, most: int
     ) -> tuple[Renaming | None, int]:
-        """Return a renaming that takes the node of turn `level` to one of `nodes` and the earlier as `before`, or None.
+        """Return (renaming or None, number of refinements, at most `most`).
 
-        before: the cells of the target before that turn. Returns also the refinements that took, at most `most`.
+        The renaming takes the node of turn `level` to one of `nodes`; `before` has the cells of the target before that
+        turn, which fix the images of earlier nodes.
         """
         tries = most
         branches = [self._choices(before, nodes)]
@@ -330,13 +332,13 @@ class _Search:
         return None, most - tries
 
     def renaming(self, cells: OrderedCells) -> Renaming | None:
-        """Return the renaming to single nodes of the target, None where it does not carry the links."""
+        """Return the renaming given by cells of single nodes, or None if it does not map links onto links."""
         image = np.empty(len(self.order), dtype=np.int32)
         image[self.order] = cells.order
         return image if carries(self.source, self.target, image) else None
 
     def _choices(self, cells: OrderedCells, nodes: NDArray[np.integer]) -> Iterator[tuple[OrderedCells, int]]:
-        """Yield `cells` with each of `nodes`, which may be set apart."""
+        """Yield `cells` with each of `nodes`, one of which is individualized next."""
         return ((cells, int(node)) for node in np.sort(nodes))
 
 
@@ -362,7 +364,7 @@ def _refined(links: MarkedLinks, cells: OrderedCells, first: int) -> NDArray[np.
 
 
 def _followed(links: MarkedLinks, cells: OrderedCells, node: int, trace: NDArray[np.uint64]) -> OrderedCells | None:
-    """Return `cells` after `node` was set apart, None where they are refined otherwise than `trace` says."""
+    """Return `cells` after `node` was individualized, or None if their refinement differs from `trace`."""
     copy = _copy(cells)
     used = native.refine_cells(links, copy, copy.set_apart(node), trace, True)
     return copy if used == len(trace) else None

@@ -33,8 +33,8 @@ class Topology:
     number. `spec` is the spec it was built from (provenance, not identity). `automorphisms` are known generators
     of a group of symmetries: each an int32 permutation of all nodes that keeps their kinds and maps links onto
     links of equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
-    network share it. `abilities` says which switches multicast and add; all others only pass on what they get.
-    `provenance` is known of networks that were read from a machine; it is no part of the identity.
+    network share it. `abilities` lists the switches that multicast or add; all others only forward. `provenance`, of
+    networks that were read from a machine, is not part of the identity.
     """
 
     spec: str
@@ -101,19 +101,19 @@ class Topology:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """What a network that was read from a machine relies on; empty for others."""
+        """Assumptions about the machine that the network was read from; empty for other networks."""
         return () if self.provenance is None else self.provenance.assumptions
 
     @property
     def expected(self) -> Topology | None:
-        """The same network at the rates that the machine's library reckons with; None if these are not known."""
+        """The same network at the rates that the machine's library expects; None if they are unknown."""
         known = self.provenance
         if known is None or known.expected is None or known.network != self.id:
             return None
         return replace(self, links=known.expected, automorphisms=(), provenance=None)
 
     def is_guessed(self, crossing: NDArray[np.bool_] | None = None) -> bool:
-        """Return whether the rate of a link is a guess, of one of the `crossing` links if they are given."""
+        """Return whether the rate of any link (of any `crossing` link, bool per link, if given) is a guess."""
         guessed = self.provenance.guessed if self.provenance is not None else frozenset()
         if not guessed:
             return False
@@ -153,8 +153,8 @@ _BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
 def bytes_per_second(topology: Topology) -> int:
     """Return the bytes per second of a link of bandwidth 1.
 
-    Raises InvalidInput where bandwidths count links: such a network says how links compare, not how fast they are,
-    so that bytes and latencies in seconds do not meet.
+    Raises InvalidInput if bandwidths count links: such a network has relative rates only, which cannot be combined with
+    bytes and seconds.
     """
     unit = topology.bandwidth_unit
     if unit not in _BYTES_PER_SECOND:
