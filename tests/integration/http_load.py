@@ -18,9 +18,9 @@ import httpx2
 import numpy as np
 import psutil
 
-from tests.integration.service_load import KNOWN
 from tests.integration.test_service import free_port, serving, token_of
 
+KNOWN = {"topology": "torus:4x4", "method": "bfb", "collective": "allreduce"}
 LENGTH = b"content-length: "
 
 

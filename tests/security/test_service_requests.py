@@ -13,7 +13,7 @@ from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner import SECTIONS
-from chorale.tuner.service.campaigns import exposure, has_pattern, is_closed, takes_text
+from chorale.tuner.service.campaigns import exposure, is_closed, takes_text
 from chorale.tuner.service.settings import redacted
 from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.store import Store
@@ -116,7 +116,7 @@ def _silent(model: type[BaseModel], path: str) -> Iterator[str]:
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel) and name != "runner":
             yield from _silent(inner, f"{path}{name}.")
-        elif name != "runner" and takes_text(inner) and exposure(field) is None and not has_pattern(field):
+        elif name != "runner" and takes_text(inner) and exposure(field) is None and is_closed(field):
             yield f"{path}{name}"
 
 

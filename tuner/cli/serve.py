@@ -207,7 +207,7 @@ def serve(
         people.print("Give this token to its owner; it is not kept anywhere:")
         typer.echo(token)
         people.print("and add this entry to the list `tokens` of the token file:")
-        entry = access.TokenEntry(name=make_token, sha256=digest).document()
+        entry = access.TokenEntry(name=make_token, sha256=digest).model_dump(mode="json", exclude_none=True)
         typer.echo(yaml.safe_dump([entry], sort_keys=False), nl=False)
         return
     from chorale.runners.ray.serve import serve_application  # noqa: PLC0415 - Ray is optional

@@ -39,23 +39,20 @@ def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
     name = name_among("executor", name, EXECUTORS)
     if workers is not None and workers < 1:
         raise InvalidInput("an executor needs at least one worker", workers, "choose --workers 1 or more")
-    executor = _build(name, workers or core_count())
+    workers = workers or core_count()
+    executor: Executor = SerialExecutor()
+    if name == "processes":
+        from chorale.synth.executor.processes import ProcessExecutor  # noqa: PLC0415 (sockets, processes)
+
+        executor = ProcessExecutor(workers)
+    elif name == "ray":
+        from chorale.runners.ray.executor import RayExecutor  # noqa: PLC0415 (half a second to import)
+
+        executor = RayExecutor(workers)
     try:
         yield executor
     finally:
         executor.close()
-
-
-def _build(name: str, workers: int) -> Executor:
-    if name == SERIAL:
-        return SerialExecutor()
-    if name == "processes":
-        from chorale.synth.executor.processes import ProcessExecutor  # noqa: PLC0415 (sockets, processes)
-
-        return ProcessExecutor(workers)
-    from chorale.runners.ray.executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
-
-    return RayExecutor(workers)
 
 
 LARGEST_BYTES = 2**30
@@ -83,10 +80,10 @@ class DiskCache:
 
     def holds(self, request: ScheduleRequest) -> bool:
         """Return whether there is a file for the schedule of `request`, valid or not."""
-        return self._schedule_path(request).exists()
+        return self._path(request.id, "schedule").exists()
 
     def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None:
-        path = self._schedule_path(request)
+        path = self._path(request.id, "schedule")
         content = self._content(path)
         if content is None:
             return None
@@ -100,10 +97,10 @@ class DiskCache:
             return None
 
     def add_schedule(self, request: ScheduleRequest, built: BuiltSchedule) -> None:
-        self._write(self._schedule_path(request), built.file)
+        self._write(self._path(request.id, "schedule"), built.file)
 
     def program(self, request: BuildRequest, schedule: BuiltSchedule) -> LoweredProgram | None:
-        path = self._program_path(request)
+        path = self._path(request.id, "program")
         content = self._content(path)
         if content is None:
             return None
@@ -125,16 +122,11 @@ class DiskCache:
 
     def add_program(self, request: BuildRequest, program: LoweredProgram) -> None:
         if program.text.startswith("<"):  # plans of MSCCL++ do not say which schedule they are of
-            self._write(self._program_path(request), program.text.encode())
+            self._write(self._path(request.id, "program"), program.text.encode())
 
-    def _schedule_path(self, request: ScheduleRequest) -> Path:
-        return self._folder / f"{self._name(request.id)}.schedule"
-
-    def _program_path(self, request: BuildRequest) -> Path:
-        return self._folder / f"{self._name(request.id)}.program"
-
-    def _name(self, request_id: str) -> str:
-        return hashlib.sha256(f"{self._version} {request_id}".encode()).hexdigest()
+    def _path(self, request_id: str, kind: str) -> Path:
+        name = hashlib.sha256(f"{self._version} {request_id}".encode()).hexdigest()
+        return self._folder / f"{name}.{kind}"
 
     def _content(self, path: Path) -> bytes | None:
         try:
@@ -151,23 +143,20 @@ class DiskCache:
         try:
             self._folder.mkdir(exist_ok=True)
             write_parts(path, (hashlib.sha256(content).hexdigest().encode(), b"\n", content))
-            self._make_room()
+            files = []
+            for entry in os.scandir(self._folder):
+                with contextlib.suppress(FileNotFoundError):  # another process made room
+                    status = entry.stat()
+                    files.append((status.st_mtime_ns, status.st_size, entry.path))
+            excess_bytes = sum(size_bytes for _, size_bytes, _ in files) - self._largest_bytes
+            for _, size_bytes, least_recent in sorted(files):
+                if excess_bytes <= 0:
+                    break
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(least_recent)
+                excess_bytes -= size_bytes
         except (ChoraleError, OSError) as error:
             _log.info("%s is not held on disk: %s", path.name, error)
-
-    def _make_room(self) -> None:
-        files = []
-        for entry in os.scandir(self._folder):
-            with contextlib.suppress(FileNotFoundError):  # another process made room
-                status = entry.stat()
-                files.append((status.st_mtime_ns, status.st_size, entry.path))
-        total_bytes = sum(size_bytes for _, size_bytes, _ in files)
-        for _, size_bytes, path in sorted(files):
-            if total_bytes <= self._largest_bytes:
-                return
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            total_bytes -= size_bytes
 
 
 def _drop(path: Path, reason: object) -> None:

@@ -24,6 +24,7 @@ from chorale.tuner.config.values import is_program_file_name
 from chorale.tuner.files.yaml_text import load_yaml
 
 MAX_BYTES = 2**20
+"""YAML takes a hundred times its bytes of memory, and a second for a MiB."""
 _KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
 _MORE_FAULTS = 4
@@ -44,10 +45,7 @@ def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
 
 def read_document(path: str) -> dict[str, Any]:
     """Return the unchecked content of the YAML file at `path`. Raises InvalidInput unless it is a mapping."""
-    content = read_file(path, _MAX_BYTES)
-    if len(content) > MAX_BYTES:
-        raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
-    return parsed_document(content.decode(errors="replace"))
+    return parsed_document(read_file(path, MAX_BYTES).decode(errors="replace"))
 
 
 def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
@@ -59,8 +57,12 @@ def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Camp
     """Return the campaign that `document` describes, with `key.path=value` overrides applied; see `load_campaign`."""
     changed = copy.deepcopy(dict(document))
     for keys, value in sorted(map(_parsed, overrides), key=lambda override: override[0] != _KIND):
-        if keys == _KIND:
-            _drop_options_of_former(changed, value)
+        section = changed.get("runner")
+        if keys == _KIND and isinstance(section, dict) and value in SECTIONS:
+            # Remove the options of the file's runner that the one which replaces it does not have
+            former = SECTIONS.get(section.get("kind", DEFAULT_KIND))
+            others = set() if former is None else former.model_fields.keys() - SECTIONS[value].model_fields.keys()
+            changed["runner"] = {key: option for key, option in section.items() if key not in others}
         # Set a key in place; missing sections are created
         section = changed
         for key in keys[:-1]:
@@ -73,15 +75,18 @@ def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Camp
     return campaign_of(changed)
 
 
-_MAX_BYTES = 2**20  # YAML takes a hundred times its bytes, and a second a MiB
-
-
 def campaign_of(document: Mapping[str, Any]) -> Campaign:
     """Return the campaign that the keys and values of `document` describe; see `load_campaign`."""
     try:
         return Campaign.model_validate(document)
     except ValidationError as error:
-        raise _explained(error) from None
+        # All faults as one line. Unknown keys come first: they often cause the others.
+        faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+        first, *others = map(_fault, faults)
+        first.way_out = "; also ".join(
+            [first.way_out, *(f"{one.rule}; got {one.value}" for one in others[:_MORE_FAULTS])]
+        )
+        raise first from None
 
 
 def parsed_document(text: str) -> dict[str, Any]:
@@ -100,23 +105,6 @@ def _parsed(override: str) -> tuple[list[str], Any]:
     if not separator or not all(keys):
         raise InvalidInput("an override must have the form key.path=value", override, "write --set budget.trials=10")
     return keys, load_yaml(text, "the value of an override must be YAML", "quote it")
-
-
-def _drop_options_of_former(document: dict[str, Any], kind: Any) -> None:
-    """Remove the options of the file's runner that the one called `kind`, which replaces it, does not have."""
-    section = document.get("runner")
-    if isinstance(section, dict) and kind in SECTIONS:
-        former = SECTIONS.get(section.get("kind", DEFAULT_KIND))
-        others = set() if former is None else former.model_fields.keys() - SECTIONS[kind].model_fields.keys()
-        document["runner"] = {key: value for key, value in section.items() if key not in others}
-
-
-def _explained(error: ValidationError) -> InvalidInput:
-    """Return all faults as one line. Unknown keys come first: they often cause the others."""
-    faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-    first, *others = map(_fault, faults)
-    first.way_out = "; also ".join([first.way_out, *(f"{one.rule}; got {one.value}" for one in others[:_MORE_FAULTS])])
-    return first
 
 
 def _fault(fault: ErrorDetails) -> InvalidInput:
@@ -238,19 +226,18 @@ def recorded_campaigns(
     if not job.seconds:
         rule = "a record must have time in collectives of all ranks that can be tuned"
         raise InvalidInput(rule, "; ".join(job.left) or "no calls", f"tuned are {', '.join(TUNED)}")
-    order = sorted(job.seconds, key=lambda collective: -sum(job.seconds[collective].values()))
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:40] or "job"
-    return [
-        campaign_with(
-            {
-                "search": _SEARCH,
-                **document,
-                **_work(job.seconds[each], plain, each, most_sizes),
-            },
-            overrides,
-        )
-        for each in order
-    ]
+    campaigns = []
+    for collective in sorted(job.seconds, key=lambda collective: -sum(job.seconds[collective].values())):
+        clusters = size_clusters(job.seconds[collective], most_sizes)
+        work = {
+            "name": f"{plain}-{collective}",
+            "collective": collective,
+            "sizes": [cluster.size_bytes for cluster in clusters],
+            "weights": size_weights(clusters),
+        }
+        campaigns.append(campaign_with({"search": _SEARCH, **document, **work}, overrides))
+    return campaigns
 
 
 def coverage_lines(job: RecordedJob, campaigns: Sequence[Campaign]) -> Iterator[str]:
@@ -264,14 +251,3 @@ def coverage_lines(job: RecordedJob, campaigns: Sequence[Campaign]) -> Iterator[
         yield f"  {campaign.name}: {sum(job.seconds[campaign.collective].values()) / total:.0%}, by size: {sizes}"
     for reason, seconds in sorted(job.left.items(), key=lambda item: -item[1]):
         yield f"  not covered: {seconds / total if total else 0:.0%}, {reason}"
-
-
-def _work(seconds: Mapping[int, float], name: str, collective: str, most_sizes: int) -> dict[str, Any]:
-    clusters = size_clusters(seconds, most_sizes)
-    sizes = [cluster.size_bytes for cluster in clusters]
-    return {
-        "name": f"{name}-{collective}",
-        "collective": collective,
-        "sizes": sizes,
-        "weights": size_weights(clusters),
-    }

@@ -26,20 +26,16 @@ DEFAULT_KIND = LocalConfig.name
 class NeedsSection(CampaignSection):
     """Requirements for a node of the Ray cluster that measures; its resources are held as long as the campaign runs."""
 
-    cpus: float = Field(default=1, gt=0, description="CPUs.")
-    gpus: float | None = Field(
-        default=None,
-        ge=0,
-        description="GPUs; by default as many as ranks run on a node (msccl), or none. 0 where Ray knows of no GPUs.",
-    )
-    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={},
-        description="Amounts of the cluster's own resources; one that a fabric has once keeps others off it.",
-    )
-    labels: dict[str, str] = Field(default={}, description="Labels that the node must carry.")
-    patience_s: float = Field(
-        default=30, gt=0, le=86400, description="How long to wait for such a node; more where nodes come on demand."
-    )
+    cpus: float = Field(default=1, gt=0)
+    """CPUs."""
+    gpus: float | None = Field(default=None, ge=0)
+    """GPUs; by default as many as ranks run on a node (msccl), or none. 0 where Ray knows of no GPUs."""
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default={})
+    """Amounts of the cluster's own resources; one that a fabric has once keeps others off it."""
+    labels: dict[str, str] = Field(default={})
+    """Labels that the node must carry."""
+    patience_s: float = Field(default=30, gt=0, le=86400)
+    """How long to wait for such a node; more where nodes come on demand."""
 
 
 class RunnerSection(CampaignSection):
@@ -50,14 +46,14 @@ class RunnerSection(CampaignSection):
 
     runner: ClassVar[type[RunnerConfig]]
 
-    kind: Annotated[str, FROM_REQUESTS] = Field(description="The runner.")
-    timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
-    needs: Annotated[NeedsSection, SERVER_ONLY] = Field(
-        default=NeedsSection(), description="What a node must have to measure on it."
-    )
-    at_once: Annotated[int, SERVER_ONLY] = Field(
-        default=1, ge=1, le=64, description="Nodes that measure at once; live runners never share a machine."
-    )
+    kind: Annotated[str, FROM_REQUESTS]
+    """The runner."""
+    timeout_s: float = Field(default=60.0, gt=0, le=86400)
+    """Watchdog of one measurement, in seconds."""
+    needs: Annotated[NeedsSection, SERVER_ONLY] = Field(default=NeedsSection())
+    """What a node must have to measure on it."""
+    at_once: Annotated[int, SERVER_ONLY] = Field(default=1, ge=1, le=64)
+    """Nodes that measure at once; live runners never share a machine."""
 
     @property
     def config(self) -> RunnerConfig:

@@ -123,20 +123,20 @@ Value = str | int | None
 class CampaignSection(BaseModel):
     """A section of the file: unknown keys are errors, values are not changed after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def validated(model: type[Model], document: Any, rule: str, way_out: str, place: str = "") -> Model:
-    """Return the `model` of a document. Raises InvalidInput with `rule` and the first wrong key, after `place`."""
+def validated(model: type[Model], document: Any, rule: str, way_out: str, prefix: str = "") -> Model:
+    """Return the `model` of a document. Raises InvalidInput with `rule` and the first wrong key, after `prefix`."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise InvalidInput(rule, f"{place}{key}: {first['msg']}", way_out) from error
+        raise InvalidInput(rule, f"{prefix}{key}: {first['msg']}", way_out) from error
 
 
 MAX_VALUES = 1000
@@ -147,14 +147,16 @@ Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
 class Range(CampaignSection):
     """Whole numbers from `from` to `to`, both included, by a step or by a factor."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
-    first: int = Field(alias="from", ge=1, description="First value.")
-    last: int = Field(alias="to", ge=1, description="Last value, included where a step ends on it.")
-    step: int | None = Field(
-        default=None, ge=1, description="Distance of neighbouring values; 1 if no factor is given."
-    )
-    factor: int | None = Field(default=None, ge=2, description="Ratio of neighbouring values.")
+    first: int = Field(alias="from", ge=1)
+    """First value."""
+    last: int = Field(alias="to", ge=1)
+    """Last value, included where a step ends on it."""
+    step: int | None = Field(default=None, ge=1)
+    """Distance of neighbouring values; 1 if no factor is given."""
+    factor: int | None = Field(default=None, ge=2)
+    """Ratio of neighbouring values."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Range:
@@ -178,24 +180,22 @@ class Range(CampaignSection):
 
 def _spread(choice: Any) -> Any:
     """Replace a range by the list of its values; the check of lists judges anything else."""
-    if isinstance(choice, Range):
-        return list(choice.values())
-    return list(Range.model_validate(choice).values()) if isinstance(choice, dict) else choice
-
-
-def _spread_sizes(sizes: Any) -> Any:
-    """Replace texts such as `64KiB` and `4KiB:1MiB:x4` by numbers of bytes, in rising order."""
-    if not isinstance(sizes, list) or not all(isinstance(size, (int, str)) for size in sizes):
-        return sizes
-    spread = [parse_sizes(size) if isinstance(size, str) else (size,) for size in sizes]
-    return sorted({size for part in spread for size in part})
+    if isinstance(choice, Range | dict):
+        return list((choice if isinstance(choice, Range) else Range.model_validate(choice)).values())
+    return choice
 
 
 def _spread_buffers(sizes: Any) -> Any:
-    """Like `_spread_sizes`, but keeps null and the order."""
+    """Replace texts such as `64KiB` and `4KiB:1MiB:x4` by numbers of bytes; null and the order stay."""
     if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
         return sizes
     return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]
+
+
+def _spread_sizes(sizes: Any) -> Any:
+    """Replace texts by numbers of bytes, in rising order and each once."""
+    spread = _spread_buffers(sizes)
+    return sorted(set(spread)) if isinstance(spread, list) and all(isinstance(size, int) for size in spread) else spread
 
 
 _UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}

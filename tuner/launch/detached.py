@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ class DetachedLaunch:
         self._campaign = Campaign.model_validate(dict(campaign))
         self._home = Home(home)
         self._launch_id = launch_id
-        self._listener = _ProgressListener()
+        self._listener = _Collector()
         self._stop = threading.Event()
         self._report: TuneReport | None = None
         self._error: ChoraleError | None = None
@@ -85,10 +84,8 @@ class DetachedLaunch:
         state = LaunchState.RUNNING
         if ended:
             state = LaunchState.FAILED if self._error or not self._report else LaunchState.ENDED
-        done = self._listener.done
-        return LaunchStatus(
-            state, self._campaign.budget.trials, done, self._listener.between(received, done), self._error
-        )
+        trials = tuple(self._listener.trials)
+        return LaunchStatus(state, self._campaign.budget.trials, len(trials), trials[received:], self._error)
 
     def report(self) -> TuneReport | None:
         """Return the report of the launch, None while it runs or if it failed."""
@@ -101,16 +98,14 @@ class DetachedLaunch:
     def _run(self) -> None:
         try:
             topology = load_topology(self._campaign.topology)
-            make = partial(self._workers, make_workers(self._campaign, topology, self._home.root))
-            resume = self._launch_id is None
-            progress = self._listener.listen
+            make = make_workers(self._campaign, topology, self._home.root)
             self._report = tune(
                 self._campaign,
                 topology,
                 self._home,
-                resume,
-                make,
-                progress,
+                self._launch_id is None,
+                lambda: _Stoppable(make(), self._stop),
+                self._listener.begin,
                 launch_id=self._launch_id,
                 try_again=self._try_again,
                 patience_s=FORMER_SELF_S,
@@ -130,29 +125,19 @@ class DetachedLaunch:
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 
-    def _workers(self, make: Callable[[], Workers]) -> Workers:
-        return _Stoppable(make(), self._stop)
 
-
-class _ProgressListener(LaunchProgress):
+class _Collector(LaunchProgress):
     """Collects the trials of the launch."""
 
     def __init__(self) -> None:
-        self._trials: list[TrialRecord] = []
+        self.trials: list[TrialRecord] = []
 
-    @property
-    def done(self) -> int:
-        return len(self._trials)
-
-    def listen(self, _budget: int, recorded: Sequence[TrialRecord]) -> _ProgressListener:
-        self._trials = list(recorded)
+    def begin(self, _budget: int, recorded: Sequence[TrialRecord]) -> _Collector:
+        self.trials = list(recorded)
         return self
 
-    def between(self, first: int, last: int) -> tuple[TrialRecord, ...]:
-        return tuple(self._trials[first:last])
-
     def trial(self, record: TrialRecord) -> None:
-        self._trials.append(record)
+        self.trials.append(record)
 
 
 class _Stoppable:

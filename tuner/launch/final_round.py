@@ -74,7 +74,17 @@ class FinalRound:
         """
         self._number = number
         if self.campaign.one_winner:
-            return self._together(records.finalists(trials))
+            # Measure all of `best` at all sizes in one launch
+            best = records.finalists(trials)
+            self._trials = {trial.trial_id: trial for trial in best}
+            outcome = self._submitted(self.requests.run({t.trial_id: self._loaded(t) for t in best}, self._number))
+            if isinstance(outcome, RunFailure):
+                _log.warning("the final gave no result (%s); the trials decide", outcome.message)
+                return None
+            references, weights = self.requests.references, self.campaign.size_weights
+            return records.FinalComparison(
+                {name: records.size_results(outcome, name, references, weights, {}) for name in self._trials}, 0
+            )
         contests = self._contests([trial for trial in trials if trial.same_program_as is None])
         _log.info("final: %d programs, size by size", len(self._trials))
         trials_s = sum(trial.seconds for trial in trials)
@@ -141,18 +151,6 @@ class FinalRound:
         library = tuple(name for name in request.library if library_result(name) in wanted)
         kept = {name: one for name, one in request.programs.items() if name in programs or name in wanted}
         return replace(request, programs=kept, library=library, sizes_bytes=tuple(sizes_bytes))
-
-    def _together(self, best: Sequence[records.CompleteTrial]) -> records.FinalComparison | None:
-        """Measure all of `best` at all sizes in one launch."""
-        self._trials = {trial.trial_id: trial for trial in best}
-        outcome = self._submitted(self.requests.run({t.trial_id: self._loaded(t) for t in best}, self._number))
-        if isinstance(outcome, RunFailure):
-            _log.warning("the final gave no result (%s); the trials decide", outcome.message)
-            return None
-        references, weights = self.requests.references, self.campaign.size_weights
-        return records.FinalComparison(
-            {name: records.size_results(outcome, name, references, weights, {}) for name in self._trials}, 0
-        )
 
     def _submitted(self, request: RunRequest) -> Outcome:
         timeout_s = request.timeout_s * max(len(request.programs), 2) / 2

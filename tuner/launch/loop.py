@@ -20,7 +20,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.identity import content_id
 from chorale.synth.methods.method import Options
-from chorale.synth.programs.library_call import LibraryCall, LibrarySettings, library_call_text
+from chorale.synth.programs.library_call import LibraryCall, library_call_text
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign, StopSection
@@ -81,17 +81,16 @@ class RequestBuilder:
     def adopted(self, candidate: Candidate) -> BuildResult | None:
         """Return the program of a candidate that needs no build: a file, or settings of the library; else None."""
         if (settings := candidate.settings) is not None:
-            return self._library_call(settings)
+            config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
+            assert isinstance(config, NcclConfig)
+            call = LibraryCall(
+                collective, self.topology.compute_count, config.works_in_place(collective.name), settings
+            )
+            text = library_call_text(call)
+            return BuildResult("", b"", content_id({"library": text}), call, text, "0", 0, 1)
         if not is_adopted(candidate.method):
             return None
         return adopted_programs(self.campaign, self.topology)[candidate.method]
-
-    def _library_call(self, settings: LibrarySettings) -> BuildResult:
-        config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
-        assert isinstance(config, NcclConfig)
-        call = LibraryCall(collective, self.topology.compute_count, config.works_in_place(collective.name), settings)
-        text = library_call_text(call)
-        return BuildResult("", b"", content_id({"library": text}), call, text, "0", 0, 1)
 
     def adopted_baselines(self) -> dict[str, AnyProgram]:
         """Return the baselines that are files, by their names in measurements."""
@@ -456,7 +455,9 @@ class TrialLoop:
             self._duplicates[trial.run_key].append(trial)
         else:
             self._duplicates[trial.run_key] = []
-            self._submit(replace(trial, beside=self._has_control()))
+            # Whether the baselines run with the next trial, to check whether the machine has changed
+            each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
+            self._submit(replace(trial, beside=each or self._controls.is_due(len(self._measured))))
 
     def _submit(self, trial: BuiltTrial) -> None:
         """Measure all sizes of a trial, or only the next one if a pruner decides after each."""
@@ -476,11 +477,6 @@ class TrialLoop:
         began_s = self._clocks.monotonic_s()
         meanwhile()
         self._overhead.once_s += self._clocks.monotonic_s() - began_s
-
-    def _has_control(self) -> bool:
-        """Return whether the baselines run with the next trial, to check whether the machine has changed."""
-        each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
-        return each or self._controls.is_due(len(self._measured))
 
     def _on_measured(self, trial: BuiltTrial, outcome: base.Outcome) -> None:
         # Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded.

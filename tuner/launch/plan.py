@@ -130,20 +130,18 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
             is_library |= key == "baselines" and method == BASELINE_OF_LIBRARY
             is_file = files and key == "baselines" and is_program_file_name(method)
             if key == "search.methods" and is_library_method(method):
-                _check_library_method(campaign, method)
+                rule = "campaign key `search.methods`: an algorithm of the library"
+                if not campaign.runner.capabilities.library_settings:
+                    raise InvalidInput(
+                        f"{rule} needs the nccl runner", f"{method} with {campaign.runner.kind}", "change `runner.kind`"
+                    )
+                if method.count(":") > 1:
+                    raise InvalidInput(
+                        f"{rule} has its protocol under `search.protocol`", method, "leave the protocol out"
+                    )
+                settings_named(method)
             elif method not in METHODS and not is_library and not is_file:
                 raise unknown_name(f"method in campaign key `{key}`:", method, METHODS)
-
-
-def _check_library_method(campaign: Campaign, method: str) -> None:
-    rule = "campaign key `search.methods`: an algorithm of the library"
-    if not campaign.runner.capabilities.library_settings:
-        raise InvalidInput(
-            f"{rule} needs the nccl runner", f"{method} with {campaign.runner.kind}", "change `runner.kind`"
-        )
-    if method.count(":") > 1:
-        raise InvalidInput(f"{rule} has its protocol under `search.protocol`", method, "leave the protocol out")
-    settings_named(method)
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
@@ -244,7 +242,31 @@ def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, Bui
         facts = [topology.id, campaign.collective, list(campaign.sizes), campaign.runner.model_dump(mode="json"), key]
         identity = file.name, content_id({"file": file.digest, "facts": repr(facts)})
         if identity not in _judged:
-            _judged[identity] = _adopted(campaign, topology, f"campaign key `{key}`: {file.path}", file)
+            place = f"campaign key `{key}`: {file.path}"
+            try:
+                lifted = read_unchecked(file.text)
+            except InvalidInput as error:
+                raise InvalidInput(f"{place}: {error.rule}", error.value, error.way_out) from None
+            program = lifted.program
+            if program.collective.name.value != campaign.collective:
+                rule = f"{place}: a program must be for the collective of the campaign, {campaign.collective}"
+                raise InvalidInput(rule, program.collective, "leave it out, or change `collective`")
+            verdict = judge(lifted, topology)
+            for violation in verdict.violations:
+                rule = f"{place}: a program must do what its collective says on {topology.spec} ({violation.rule})"
+                raise CheckFailed(rule, violation.message, f"see all of it with `chorale lift {file.path}`")
+            program = bounded(program, verdict.max_bytes)
+            _require_measurable(campaign, place, program)
+            _judged[identity] = BuildResult(
+                schedule_id="",
+                schedule=b"",
+                program_id=content_id({"adopted": file.digest}),
+                program=program,
+                program_text=file.text.decode(),
+                time_per_byte=rational_text(program_time_per_byte(program, topology)),
+                steps=0,
+                chunks_per_shard=max(1, program.chunks // len(program.ranks)),
+            )
         results[file.name] = _judged[identity]
     return results
 
@@ -262,33 +284,6 @@ def _read(key: str, path: str) -> ProgramFile:
         return read_program_file(path)
     except InvalidInput as error:
         raise InvalidInput(f"campaign key `{key}`: {error.rule}", error.value, error.way_out) from None
-
-
-def _adopted(campaign: Campaign, topology: Topology, place: str, file: ProgramFile) -> BuildResult:
-    try:
-        lifted = read_unchecked(file.text)
-    except InvalidInput as error:
-        raise InvalidInput(f"{place}: {error.rule}", error.value, error.way_out) from None
-    program = lifted.program
-    if program.collective.name.value != campaign.collective:
-        rule = f"{place}: a program must be for the collective of the campaign, {campaign.collective}"
-        raise InvalidInput(rule, program.collective, "leave it out, or change `collective`")
-    verdict = judge(lifted, topology)
-    for violation in verdict.violations:
-        rule = f"{place}: a program must do what its collective says on {topology.spec} ({violation.rule})"
-        raise CheckFailed(rule, violation.message, f"see all of it with `chorale lift {file.path}`")
-    program = bounded(program, verdict.max_bytes)
-    _require_measurable(campaign, place, program)
-    return BuildResult(
-        schedule_id="",
-        schedule=b"",
-        program_id=content_id({"adopted": file.digest}),
-        program=program,
-        program_text=file.text.decode(),
-        time_per_byte=rational_text(program_time_per_byte(program, topology)),
-        steps=0,
-        chunks_per_shard=max(1, program.chunks // len(program.ranks)),
-    )
 
 
 def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> None:

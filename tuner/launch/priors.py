@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -64,9 +63,17 @@ def screened_candidates(campaign: Campaign, topology: Topology, space: SearchSpa
         return Screened()
     points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
     made = [point for point in points if not is_adopted(point.method) and point.settings is None]
-    built = _built(RequestBuilder(campaign, topology), workers, made[: section.candidates])
+    requests, made = RequestBuilder(campaign, topology), made[: section.candidates]
+    results = completions(workers, [workers.build(requests.build(candidate)) for candidate in made])
+    values = {candidate: completion.value for candidate, completion in zip(made, results, strict=True)}
+    built = {candidate: value for candidate, value in values.items() if isinstance(value, BuildResult)}
     pricing = campaign_pricing(campaign, topology)
-    exact = {candidate: _exact_s(campaign, topology, pricing, result) for candidate, result in built.items()}
+    model = pricing.network(topology)
+    alpha_s, bytes_per_s = float(model.alpha_s), float(model.unit_bytes_per_s(topology))
+    exact = {}
+    for candidate, result in built.items():  # steps x alpha + bytes x time per byte
+        start_s, pace_s = result.steps * alpha_s, float(Fraction(result.time_per_byte)) / bytes_per_s
+        exact[candidate] = tuple(start_s + size * pace_s for size in campaign.sizes)
     best = leaders(exact, section.simulated)
     simulated = {
         candidate: _simulated_s(campaign, topology, pricing, candidate, built[candidate]) for candidate in best
@@ -82,20 +89,6 @@ def leaders(guesses: Guesses, limit: int) -> list[Candidate]:
     sizes = range(len(next(iter(guesses.values()), ())))
     ranked = [sorted(guesses, key=lambda candidate, size=size: guesses[candidate][size]) for size in reversed(sizes)]  # type: ignore[misc]
     return list(islice(dict.fromkeys(chain.from_iterable(zip(*ranked, strict=True))), limit))
-
-
-def _built(requests: RequestBuilder, workers: Workers, points: Sequence[Candidate]) -> dict[Candidate, BuildResult]:
-    futures = [workers.build(requests.build(candidate)) for candidate in points]
-    values = [completion.value for completion in completions(workers, futures)]
-    return {point: value for point, value in zip(points, values, strict=True) if isinstance(value, BuildResult)}
-
-
-def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, result: BuildResult) -> tuple[float, ...]:
-    """Return steps x alpha + bytes x time per byte."""
-    model = pricing.network(topology)
-    start_s, pace_s = result.steps * float(model.alpha_s), float(Fraction(result.time_per_byte))
-    pace_s /= float(model.unit_bytes_per_s(topology))
-    return tuple(start_s + size * pace_s for size in campaign.sizes)
 
 
 def _simulated_s(
@@ -181,9 +174,18 @@ def save_priors(folder: Path, priors: Sequence[Prior]) -> None:
     """Write `priors` into the folder of a launch; if that fails it is only logged."""
     if not priors:
         return
-    document = {"format": FORMAT, "priors": [_document(prior) for prior in priors]}
+    rows = [
+        {
+            "name": prior.name,
+            "source": prior.source,
+            "points": [
+                {"parameters": point.parameters, "gains": gains.tolist()} for point, gains in prior.gains.items()
+            ],
+        }
+        for prior in priors
+    ]
     try:
-        write_file(folder / PRIOR_FILE, json.dumps(document).encode())
+        write_file(folder / PRIOR_FILE, json.dumps({"format": FORMAT, "priors": rows}).encode())
     except (ChoraleError, OSError) as error:
         _log.warning("a resumed launch will not know its priors: %s", error)
 
@@ -193,27 +195,20 @@ def saved_priors(folder: Path, sizes: int) -> list[Prior]:
     path = folder / PRIOR_FILE
     if not path.exists():
         return []
+    priors = []
     try:
-        priors = [_parsed(one, sizes) for one in json.loads(path.read_bytes())["priors"]]
+        for row in json.loads(path.read_bytes())["priors"]:
+            gains = {
+                candidate_codec.validate_python(point["parameters"]): np.array(point["gains"], dtype=np.float64)
+                for point in row["points"]
+            }
+            if not gains or any(one.shape != (sizes,) or not np.all(np.isfinite(one)) for one in gains.values()):
+                raise ValueError("gains must be numbers, one for each size")
+            priors.append(Prior(gains, str(row["name"]), str(row["source"])))
     except (OSError, KeyError, TypeError, ValueError) as error:
         _log.warning("%s cannot be used (%s): the launch goes on without priors", path, type(error).__name__)
         return []
     return priors
-
-
-def _document(prior: Prior) -> dict[str, Any]:
-    points = [{"parameters": point.parameters, "gains": gains.tolist()} for point, gains in prior.gains.items()]
-    return {"name": prior.name, "source": prior.source, "points": points}
-
-
-def _parsed(document: Mapping[str, Any], sizes: int) -> Prior:
-    gains = {
-        candidate_codec.validate_python(point["parameters"]): np.array(point["gains"], dtype=np.float64)
-        for point in document["points"]
-    }
-    if not gains or any(one.shape != (sizes,) or not np.all(np.isfinite(one)) for one in gains.values()):
-        raise ValueError("gains must be numbers, one for each size")
-    return Prior(gains, str(document["name"]), str(document["source"]))
 
 
 def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:
@@ -228,21 +223,14 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
             gains[point].append(values)
         if len(gains) >= LEAST_POINTS:
             used = [one for one, _ in measured]
-            first = used[0].launch.campaign
-            circumstances = f"{first.get('topology')}, {used[0].launch.conditions['runner']['kind']}"
-            yield Prior(
-                {point: np.mean(values, axis=0) for point, values in gains.items()},
-                f"{_named(used)} ({circumstances})",
-                used[0].folder.parent.name,
-            )
-
-
-def _named(launches: Sequence[_Earlier]) -> str:
-    """Name one or two launches, or say how many launches of which campaigns there are."""
-    if len(launches) <= 2:
-        return ", ".join(f"{one.folder.parent.name} launch {one.folder.name}" for one in launches)
-    campaigns = dict.fromkeys(one.folder.parent.name for one in launches)
-    return f"{len(launches)} launches of {', '.join(list(campaigns)[:3])}{', …' if len(campaigns) > 3 else ''}"
+            name = ", ".join(f"{one.folder.parent.name} launch {one.folder.name}" for one in used)
+            if len(used) > 2:
+                campaigns = list(dict.fromkeys(one.folder.parent.name for one in used))
+                name = f"{len(used)} launches of {', '.join(campaigns[:3])}{', …' if len(campaigns) > 3 else ''}"
+            first = used[0].launch
+            name += f" ({first.campaign.get('topology')}, {first.conditions['runner']['kind']})"
+            means = {point: np.mean(values, axis=0) for point, values in gains.items()}
+            yield Prior(means, name, used[0].folder.parent.name)
 
 
 def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
@@ -251,33 +239,23 @@ def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named:
     earlier = []
     names = sorted(path.name for path in home.campaigns.glob("*") if named is None or path.name in named)
     for folder in (folder for name in names for folder in launch_folders(home, name)):
-        launch = _first_line(folder / JOURNAL)
-        if launch is None or launch.conditions.get("collective") != campaign.collective:
+        try:
+            with (folder / JOURNAL).open("rb") as lines:
+                launch = launch_codec.validate_json(lines.readline(2**20))
+        except (OSError, ValueError):
+            continue
+        if launch.conditions.get("collective") != campaign.collective:
             continue
         if {"topology", "runner", "baselines"} <= launch.conditions.keys():
             same = [launch.conditions[key] == conditions[key] for key in ("runner", "topology")]
             earlier.append(_Earlier(folder, launch, 3 - same[0] - 2 * same[1]))
     earlier.sort(key=lambda one: (one.rank, -one.launch.started_unix_s, one.launch.launch_id))
-    return _within(earlier[:MOST_LAUNCHES], MOST_BYTES)
-
-
-def _within(earlier: Sequence[_Earlier], most_bytes: int) -> list[_Earlier]:
-    """Return the first of `earlier` whose journals together have at most `most_bytes`."""
     chosen, read_bytes = [], 0
-    for one in earlier:
+    for one in earlier[:MOST_LAUNCHES]:
         read_bytes += (one.folder / JOURNAL).stat().st_size
-        if read_bytes <= most_bytes:
+        if read_bytes <= MOST_BYTES:
             chosen.append(one)
     return chosen
-
-
-def _first_line(journal: Path) -> Launch | None:
-    """Return the launch that `journal` is of, None for what cannot be read."""
-    try:
-        with journal.open("rb") as lines:
-            return launch_codec.validate_json(lines.readline(2**20))
-    except (OSError, ValueError):
-        return None
 
 
 def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[tuple[Candidate, Floats]]:

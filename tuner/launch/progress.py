@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,78 +32,69 @@ def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
 RECENT = 6
 
 
-class LaunchProgress(ABC):
-    """Is notified of every finished trial; a context manager around the whole launch."""
+class LaunchProgress:
+    """Is notified of every finished trial; a context manager around the whole launch. This one shows nothing."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:  # noqa: B027 - most have nothing to end
+    def __exit__(self, *error: object) -> None:
         """Show nothing more."""
 
-    @abstractmethod
     def trial(self, record: TrialRecord) -> None:
         """Show a trial that has just finished."""
 
 
-class _Tally:
-    """Counts, the best so far and the time left; `limit_s` is what the launch may take after its first trial began."""
+class PlainLines(LaunchProgress):
+    """One line per trial, for logs and pipes: its outcome, the best so far and the time left.
 
-    def __init__(self, budget: int, recorded: Sequence[TrialRecord], limit_s: float) -> None:
+    budget:  most trials, `recorded` ones included
+    limit_s: time after the beginning of the first trial, after which no new trial starts
+    """
+
+    def __init__(
+        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
+    ) -> None:
+        self._console = console
         self._budget = budget
         self._before = len(recorded)
         self._limit_s = limit_s
         self._trials: list[TrialRecord] = []
         self._best: CompleteTrial | None = None
         for record in recorded:
-            self.add(record)
+            self._add(record)
 
-    def add(self, record: TrialRecord) -> None:
+    def trial(self, record: TrialRecord) -> None:
+        self._add(record)
+        text = f"{record.candidate}: {outcome_text(record)}  ({self._tally})"
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _add(self, record: TrialRecord) -> None:
         self._trials.append(record)
         if isinstance(record, CompleteTrial) and (self._best is None or record.speedup > self._best.speedup):
             self._best = record
 
     @property
-    def time_left(self) -> str:
-        intervals_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
-        seconds = statistics.fmean(intervals_s) * max(0, self._budget - len(self._trials))
-        new = self._trials[self._before :]
-        if new:
-            began_s = min(record.started_unix_s for record in new)
-            last_s = max(record.started_unix_s + record.seconds for record in new)
-            seconds = min(seconds, max(0.0, self._limit_s - (last_s - began_s)))
-        return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
-
-    def __str__(self) -> str:
+    def _tally(self) -> str:
         if not self._trials:
             return f"starting the workers; {self._budget} trials at most"
+        intervals_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
+        left_s = statistics.fmean(intervals_s) * max(0, self._budget - len(self._trials))
+        if new := self._trials[self._before :]:
+            began_s = min(record.started_unix_s for record in new)
+            last_s = max(record.started_unix_s + record.seconds for record in new)
+            left_s = min(left_s, max(0.0, self._limit_s - (last_s - began_s)))
         best = f", best {self._best.speedup:.2f}x {self._best.candidate}" if self._best else ""
-        return f"trial {len(self._trials)}/{self._budget}, about {self.time_left} left{best}"
+        return f"trial {len(self._trials)}/{self._budget}, about {int(left_s // 60)}:{int(left_s % 60):02d} left{best}"
 
 
-class PlainLines(LaunchProgress):
-    """One line per trial, for logs and pipes."""
-
-    def __init__(
-        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
-    ) -> None:
-        self._console = console
-        self._tally = _Tally(budget, recorded, limit_s)
-
-    def trial(self, record: TrialRecord) -> None:
-        self._tally.add(record)
-        text = f"{record.candidate}: {outcome_text(record)}  ({self._tally})"
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-class LiveTable(LaunchProgress):
+class LiveTable(PlainLines):
     """A table of the latest trials that is drawn in place, for terminals."""
 
     def __init__(
         self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
     ) -> None:
-        self._tally = _Tally(budget, recorded, limit_s)
-        self._recent: list[TrialRecord] = []
+        super().__init__(console, budget, recorded, limit_s)
         self._live = Live(self._view(), console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Self:
@@ -115,15 +105,14 @@ class LiveTable(LaunchProgress):
         self._live.stop()
 
     def trial(self, record: TrialRecord) -> None:
-        self._tally.add(record)
-        self._recent = [*self._recent, record][-RECENT:]
+        self._add(record)
         self._live.update(self._view())
 
     def _view(self) -> Group:
         table = Table("trial", "candidate", "outcome", box=None, pad_edge=False)
-        for record in self._recent:
+        for record in self._trials[self._before :][-RECENT:]:
             table.add_row(str(record.number), Text(str(record.candidate)), Text(outcome_text(record)))
-        return Group(table, Text(str(self._tally)))
+        return Group(table, Text(self._tally))
 
 
 def outcome_text(record: TrialRecord) -> str:
@@ -139,14 +128,9 @@ def outcome_text(record: TrialRecord) -> str:
 def progress_display(
     console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
 ) -> LaunchProgress:
-    """Return the display that suits `console`; a quiet console swallows the plain lines.
-
-    budget:  trials that there will be at most, `recorded` ones included
-    limit_s: after which no new trial starts
-    """
-    if console.is_terminal and not console.quiet:
-        return LiveTable(console, budget, recorded, limit_s)
-    return PlainLines(console, budget, recorded, limit_s)
+    """Return the display that suits `console`, see `PlainLines`; a quiet console swallows the plain lines."""
+    kind = LiveTable if console.is_terminal and not console.quiet else PlainLines
+    return kind(console, budget, recorded, limit_s)
 
 
 SEARCH, ORDER, SAVE, SHOW = "search", "order", "save", "show"

@@ -104,34 +104,23 @@ class _Gate:
                 name = registry.model_name(self.mlflow, ours.model, *what)
                 champion = self.mlflow.aliased(name, ours.alias)
             against = None if champion is None else champion.version
-            refused = self._refused(winner, against) or self._decided(winner, champion, name)
-            return refused or self._measured(winner, champion)
+            slow = [size for size in winner.sizes if is_slower(size)]
+            if slow and winner.baseline is None and self.campaign.overlap.products:  # ranks compute meanwhile
+                times = ", ".join(
+                    f"{1 / size.speedup:.3g} times {fastest_baseline(size)} at {format_size(size.size_bytes)}"
+                    for size in slow
+                )
+                return PromotionVerdict(False, f"refused, slower end to end: {times}", against)
+            identity = registry.identity_tags(self.campaign, winner)
+            if champion is not None and registry.is_same(champion.tags, identity):
+                return PromotionVerdict(True, "holds the alias already", champion.version)
+            for version in self.mlflow.versions(name) if self.mlflow and name else []:
+                if registry.is_same(version.tags, identity) and ROLLED_BACK in version.tags:
+                    return PromotionVerdict(False, "somebody went back from it", against)
+            return self._measured(winner, champion)
         except (ChoraleError, OSError) as error:
             _log.warning("%s: kept out: %s", winner.size_class, error)
             return PromotionVerdict(False, f"could not be judged: {error}", against)
-
-    def _refused(self, winner: BestProgram, against: str | None) -> PromotionVerdict | None:
-        """Refuse a program that is slower end to end than a baseline at some size, if ranks compute during the
-        collective.
-        """
-        slow = [size for size in winner.sizes if is_slower(size)]
-        if not slow or winner.baseline is not None or not self.campaign.overlap.products:
-            return None
-        times = ", ".join(
-            f"{1 / size.speedup:.3g} times {fastest_baseline(size)} at {format_size(size.size_bytes)}" for size in slow
-        )
-        return PromotionVerdict(False, f"refused, slower end to end: {times}", against)
-
-    def _decided(self, winner: BestProgram, champion: ModelVersion | None, name: str | None) -> PromotionVerdict | None:
-        """Return the verdict if it needs no measurement, else None."""
-        identity = registry.identity_tags(self.campaign, winner)
-        if champion is not None and registry.is_same(champion.tags, identity):
-            return PromotionVerdict(True, "holds the alias already", champion.version)
-        versions = self.mlflow.versions(name) if self.mlflow and name else []
-        if any(registry.is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
-            reason = "somebody went back from it"
-            return PromotionVerdict(False, reason, None if champion is None else champion.version)
-        return None
 
     def _measured(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict:
         against = None if champion is None else champion.version

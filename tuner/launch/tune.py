@@ -141,28 +141,31 @@ class LaunchWork:
         return versions, verdicts
 
     def _loop(self, workers: Workers, space: SearchSpace, progress: LaunchProgress) -> None:
-        screened = launch_priors.Screened()
+        screened, starts = launch_priors.Screened(), list[Candidate]()
         if not self.store.trials:
             screened = launch_priors.screened_candidates(self.campaign, self.topology, space, workers)
-        starts: list[Candidate] = []
-        if not self.store.trials:
             guesses = screened.first or first_guesses(self.campaign, self.topology, space)
             starts = [*self._similar(), *guesses]
-        plan = search_plan(self.campaign, self.store, space, starts, self._priors(space, screened), self.parts)
-        search = open_search(plan, storage_url(self.campaign), self.store.folder / OPTUNA_FILE, self.store.trials)
-        clocks = Clocks(time.monotonic, time.time)
-        listeners = (self.tracker.trial, progress.trial)
-        loop = TrialLoop(
-            self.campaign,
-            self.topology,
-            self.store,
-            search,
-            workers,
-            clocks,
-            listeners=listeners,
-            overhead=self.overhead,
+        campaign, launch_id = self.campaign, self.store.launch.launch_id
+        plan = SearchPlan(
+            space=space,
+            study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, self.store.launch.conditions)[:12]}",
+            sampler=self.parts.names.get("sampler", campaign.resolved_sampler),
+            seed=campaign.seed,
+            trial_id=partial(trial_id, launch_id),
+            sizes_bytes=tuple(campaign.sizes),
+            weights=tuple(campaign.weights or ()),
+            together=campaign.one_winner,
+            second_objective=campaign.second_objective,
+            starts=tuple(dict.fromkeys(starts)),
+            priors=tuple(self._priors(space, screened)),
+            parts=self.parts,
         )
-        loop.run(meanwhile=self.tracker.start)
+        url = None if self.campaign.storage is None else self.campaign.storage.reveal()
+        search = open_search(plan, url, self.store.folder / OPTUNA_FILE, self.store.trials)
+        clocks, listeners = Clocks(time.monotonic, time.time), (self.tracker.trial, progress.trial)
+        parts = campaign, self.topology, self.store, search, workers, clocks
+        TrialLoop(*parts, listeners=listeners, overhead=self.overhead).run(meanwhile=self.tracker.start)
 
     def _priors(self, space: SearchSpace, screened: launch_priors.Screened) -> list[Prior]:
         """Return the priors; a resumed launch keeps those with which it started."""
@@ -245,84 +248,37 @@ def tune(
     try:
         tracker = Tracker(home, campaign, topology, store, objects=parts.names)
         work = LaunchWork(campaign, topology, home, store, tracker, overhead, parts)
-        ended, tracked = _measured(work, make_workers, make_progress, try_again)
+        began_cpu_s = time.process_time()
+        ended = work.measure(make_workers, make_progress)
+        if isinstance(ended.failure, JournalLost):
+            tracker.abandon()
+            raise ended.failure
+        patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
+        tracked = tracker.finish(store.trials, store.final, ended.status, patience_s, try_again)
+        overhead.cpu_s = time.process_time() - began_cpu_s
         if ended.failure is not None:
             raise ended.failure
-        return _reported(work, ended, tracked, started_s)
+        ranked = work.ranked_trials()
+        versions, verdicts = work.register(tracked, ended)
+        effort, limit = overhead.document(tracked.seconds), launch_limit(campaign, topology, store.trials)
+        write_page(campaign, store, ranked, versions, verdicts or ended.verdicts, effort, limit)
+        if tracker.mlflow is not None:
+            upload_page(tracker.mlflow, tracked, store)
+        return TuneReport(
+            launch=store.launch,
+            trials=tuple(store.trials),
+            ranked_trials=tuple(ranked),
+            versions=versions,
+            tracked=tracked,
+            interrupted=ended.interrupted,
+            seconds=time.monotonic() - started_s,
+            folder=store.folder,
+            overhead=effort,
+            verdicts=verdicts,
+            limit=limit,
+        )
     finally:
         store.close()
-
-
-def _measured(
-    work: LaunchWork, make_workers: MakeWorkers, make_progress: ProgressFactory, try_again: Callable[[], bool]
-) -> tuple[MeasuringOutcome, TrackingResult]:
-    """Measure, and complete the upload to MLflow."""
-    began_cpu_s = time.process_time()
-    ended = work.measure(make_workers, make_progress)
-    if isinstance(ended.failure, JournalLost):
-        work.tracker.abandon()
-        raise ended.failure
-    patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
-    tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)
-    work.overhead.cpu_s = time.process_time() - began_cpu_s
-    return ended, tracked
-
-
-def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult, started_s: float) -> TuneReport:
-    """Register the best programs and write the report."""
-    store, ranked = work.store, work.ranked_trials()
-    versions, verdicts = work.register(tracked, ended)
-    overhead = work.overhead.document(tracked.seconds)
-    limit = launch_limit(work.campaign, work.topology, store.trials)
-    write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, overhead, limit)
-    if work.tracker.mlflow is not None:
-        upload_page(work.tracker.mlflow, tracked, store)
-    seconds = time.monotonic() - started_s
-    return TuneReport(
-        store.launch,
-        tuple(store.trials),
-        tuple(ranked),
-        versions,
-        tracked,
-        ended.interrupted,
-        seconds,
-        store.folder,
-        overhead,
-        verdicts,
-        limit,
-    )
-
-
-def storage_url(campaign: Campaign) -> str | None:
-    """Return the address of the campaign's own Optuna storage, without its password if the file had none."""
-    return None if campaign.storage is None else campaign.storage.reveal()
-
-
-def search_plan(
-    campaign: Campaign,
-    store: Store,
-    space: SearchSpace,
-    starts: Sequence[Candidate] = (),
-    priors: Sequence[Prior] = (),
-    parts: StudyParts | None = None,
-) -> SearchPlan:
-    """Return what defines the search of a launch."""
-    parts = parts or StudyParts()
-    launch_id = store.launch.launch_id
-    return SearchPlan(
-        space=space,
-        study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, store.launch.conditions)[:12]}",
-        sampler=parts.names.get("sampler", campaign.resolved_sampler),
-        seed=campaign.seed,
-        trial_id=partial(trial_id, launch_id),
-        sizes_bytes=tuple(campaign.sizes),
-        weights=tuple(campaign.weights or ()),
-        together=campaign.one_winner,
-        second_objective=campaign.second_objective,
-        starts=tuple(dict.fromkeys(starts)),
-        priors=tuple(priors),
-        parts=parts,
-    )
 
 
 def same_bits_everywhere(text: bytes) -> bool:

@@ -87,7 +87,7 @@ class Search:
 
     def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
         self._plan = plan
-        self._distributions = studies.distributions_of(plan.space.dimensions)
+        self._distributions = {name: studies.distribution_of(values) for name, values in plan.space.dimensions.items()}
         self._records: dict[Candidate, TrialRecord] = {}
         self._notes: Counter[str] = Counter()
         self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
@@ -120,7 +120,10 @@ class Search:
             if planned is None:
                 planned = _first_not_in(self._taken, self._next_starts[bool(self._priors.weights(self._gains).any())])
             if planned is None and self._plan.sampler == studies.SIZES_GP:
-                planned = self._expected_best()
+                # The point with the highest expected improvement, None before the first measurement
+                failed = [candidate for candidate in self._records if candidate not in self._gains]
+                busy = sorted(self._taken.difference(self._records), key=lambda candidate: candidate.id)
+                planned = self._choice.next(self._gains, failed, busy) if self._gains else None
             if planned is None and (
                 self._plan.sampler in (studies.GRID, studies.SIZES_GP) or self._repeats >= MAX_REPEATS
             ):
@@ -129,7 +132,17 @@ class Search:
                 self._study.enqueue_trial(studies.active_parameters(planned, self._plan.space))
             trial, candidate = self._suggested()
             if candidate in self._taken or candidate not in self._plan.space:
-                self._answer_repeat(trial, candidate)
+                self._repeats += 1
+                record = self._records.get(candidate)
+                trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
+                if candidate not in self._plan.space:
+                    trial.set_constraint(studies.SENSIBLE, studies.BROKEN)
+                    trial.set_user_attr(studies.REASON, self._plan.space.constraints.reason_not_to_try(candidate))
+                    self._study.tell(trial.number, state=TrialState.PRUNED)
+                elif record is None:  # pending: there is no value yet
+                    self._study.tell(trial.number, state=TrialState.FAIL)
+                else:
+                    self._end(trial, record)
                 continue
             self._repeats = 0
             self._taken.add(candidate)
@@ -203,41 +216,20 @@ class Search:
             self._study.tell(trial.number, state=TrialState.FAIL)
             raise
 
-    def _expected_best(self) -> Candidate | None:
-        """Return the point with the highest expected improvement, None before the first measurement."""
-        failed = [candidate for candidate in self._records if candidate not in self._gains]
-        busy = sorted(self._taken.difference(self._records), key=lambda candidate: candidate.id)
-        return self._choice.next(self._gains, failed, busy) if self._gains else None
-
     def _remember(self, record: TrialRecord) -> None:
         self._records[record.candidate] = record
         if isinstance(record, CompleteTrial):
             self._gains[record.candidate] = np.array([studies.log_speedup(size) for size in record.sizes])
 
-    def _answer_repeat(self, trial: Trial, candidate: Candidate) -> None:
-        self._repeats += 1
-        record = self._records.get(candidate)
-        trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
-        if candidate not in self._plan.space:
-            trial.set_constraint(studies.SENSIBLE, studies.BROKEN)
-            trial.set_user_attr(studies.REASON, self._plan.space.constraints.reason_not_to_try(candidate))
-            self._study.tell(trial.number, state=TrialState.PRUNED)
-        elif record is None:  # pending: there is no value yet
-            self._study.tell(trial.number, state=TrialState.FAIL)
-        else:
-            self._end(trial, record)
-
     def _end(self, trial: Trial, record: TrialRecord) -> FrozenTrial:
         """Write into the study what became of a trial; one that has ended, by another process, stays as it is."""
-        values, state = studies.values_of(record, self._plan.second_objective), studies.state_of(record)
-        if state == TrialState.COMPLETE and values is None:
-            state = TrialState.FAIL  # measured, but no number that a sampler could take
+        outcome = studies.Outcome.of(record, self._plan.second_objective)
         with suppress(UpdateFinishedTrialError):
-            for name, attribute in studies.attributes_of(record).items():
+            for name, attribute in outcome.attributes.items():
                 trial.set_user_attr(name, attribute)
-            for name, excess in studies.constraints_of(record).items():
+            for name, excess in outcome.constraints.items():
                 trial.set_constraint(name, excess)
-        return self._study.tell(trial.number, values, state=state, skip_if_finished=True)
+        return self._study.tell(trial.number, outcome.values, state=outcome.state, skip_if_finished=True)
 
     def _settle_unfinished(self) -> list[Candidate]:
         """End the trials that the last process left running; return those that must be done again."""
@@ -265,12 +257,11 @@ class Search:
         """Add the trials that the launch recorded and the study does not have."""
         in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
-            if (record.trial_id, studies.state_of(record)) not in in_study:
+            outcome = studies.Outcome.of(record, self._plan.second_objective)
+            if (record.trial_id, outcome.state) not in in_study:
                 parameters = studies.active_parameters(record.candidate, self._plan.space)
                 distributions = {name: self._distributions[name] for name in parameters}
-                trial = studies.ended_trial(
-                    record, studies.values_of(record, self._plan.second_objective), parameters, distributions
-                )
+                trial = studies.ended_trial(record, outcome, parameters, distributions)
                 trial.set_user_attr(TRIAL_ID, record.trial_id)
                 self._study.add_trial(trial)
 

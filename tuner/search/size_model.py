@@ -436,7 +436,10 @@ class AcquisitionOptimizer:
         posterior = self._model.posterior(tried, values, others, self._outputs)
         posterior = replace(posterior, mean=posterior.mean + (belief[others] + middle) @ self._outputs.T)
         reached = np.maximum(raw @ self._outputs.T, 0.0).max(axis=0)
-        expected = _expected_improvement(posterior, reached) @ self._counts
+        # By how much each output is expected to exceed what was reached (Jones et al., 1998, eq. 15).
+        standard = (posterior.mean - reached) / posterior.deviation
+        density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)
+        expected = np.asarray(posterior.deviation * (standard * special.ndtr(standard) + density)) @ self._counts
         if not np.all(np.isfinite(expected)):
             return None
         chosen = int(np.argmax(expected))
@@ -447,10 +450,3 @@ class AcquisitionOptimizer:
         """Return the untried points in random order, so that ties are broken at random."""
         others = self._random.permutation(np.setdiff1d(np.arange(len(self._points)), tried))
         return others[:MAX_UNTRIED]
-
-
-def _expected_improvement(posterior: Posterior, reached: Floats) -> Floats:
-    """Return by how much each output is expected to exceed what was reached (Jones et al., 1998, eq. 15)."""
-    standard = (posterior.mean - reached) / posterior.deviation
-    density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)
-    return np.asarray(posterior.deviation * (standard * special.ndtr(standard) + density))

@@ -49,11 +49,6 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
     return NSGAIISampler(seed=seed) if name == "nsga2" else RandomSampler(seed=seed)
 
 
-def distributions_of(dimensions: Mapping[str, Sequence[Value]]) -> dict[str, Distribution]:
-    """Return Optuna's distribution of each parameter."""
-    return {name: distribution_of(values) for name, values in dimensions.items()}
-
-
 def distribution_of(values: Sequence[Value]) -> Distribution:
     """Whole numbers in even steps are ordered; everything else is a choice."""
     numbers = [value for value in values if isinstance(value, int)]
@@ -66,9 +61,16 @@ def distribution_of(values: Sequence[Value]) -> Distribution:
 
 def suggested_candidate(trial: Trial, space: SearchSpace, distributions: Mapping[str, Distribution]) -> Candidate:
     """Ask `trial` for the method, then for the parameters that matter for it."""
-    method = str(_value(trial, "method", distributions["method"]))
+
+    def value(name: str) -> Any:
+        distribution = distributions[name]
+        if isinstance(distribution, IntDistribution):
+            return trial.suggest_int(name, distribution.low, distribution.high, step=distribution.step)
+        return trial.suggest_categorical(name, distribution.choices)
+
+    method = str(value("method"))
     names = [name for name in distributions if name != "method" and space.matters(name, method)]
-    chosen: dict[str, Any] = {name: _value(trial, name, distributions[name]) for name in names}
+    chosen: dict[str, Any] = {name: value(name) for name in names}
     return Candidate(method, **chosen)
 
 
@@ -76,12 +78,6 @@ def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any
     """Return the parameters that `suggested_candidate` asks for, with their values in `candidate`."""
     parameters = candidate.parameters
     return {name: parameters[name] for name in space.dimensions if space.matters(name, candidate.method)}
-
-
-def _value(trial: Trial, name: str, distribution: Distribution) -> Any:
-    if isinstance(distribution, IntDistribution):
-        return trial.suggest_int(name, distribution.low, distribution.high, step=distribution.step)
-    return trial.suggest_categorical(name, distribution.choices)
 
 
 Callback = Callable[[Study, FrozenTrial], object]
@@ -183,66 +179,55 @@ _OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
 """Failures that would happen again; others may be the machine's."""
 
 
-def state_of(record: TrialRecord) -> TrialState:
-    """Return how a trial ended: failed if trying again might help (samplers ignore it); else pruned."""
-    if isinstance(record, CompleteTrial):
-        return TrialState.COMPLETE
-    is_infeasible = isinstance(record, PrunedTrial) or record.failure_kind in _OF_THE_PROGRAM
-    return TrialState.PRUNED if is_infeasible else TrialState.FAIL
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a study has of a recorded trial.
 
+    state:       how it ended: failed if trying again might help (samplers ignore it), else pruned
+    values:      speed-up and second objective; None without a result, or if one of them is not a number
+    attributes:  gains by size of a measured trial, or why it has none
+    constraints: those that it breaks: samplers that know constraints stay away
+    """
 
-def values_of(record: TrialRecord, second_objective: str = "none") -> list[float] | None:
-    """Return speed-up and second objective of a trial, None if one of them is not a number."""
-    if not isinstance(record, CompleteTrial):
-        return None
-    resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[second_objective]
-    weights = np.array([size.weight for size in record.sizes])
-    speedup = np.exp(np.average([log_speedup(size) for size in record.sizes], weights=weights))
-    values = [float(speedup), *map(float, resources)]
-    return values if np.all(np.isfinite(values)) else None
+    state: TrialState
+    values: list[float] | None
+    attributes: dict[str, Any]
+    constraints: dict[str, float]
 
-
-def constraints_of(record: TrialRecord) -> dict[str, float]:
-    """Return the constraints that a trial breaks: samplers that know constraints stay away, none is set for others."""
-    if isinstance(record, FailedTrial):
-        return {record.failure_kind.value: BROKEN}
-    return {BUILDABLE: BROKEN} if isinstance(record, PrunedTrial) and not record.program_id else {}
-
-
-def attributes_of(record: TrialRecord) -> dict[str, Any]:
-    """Return the gains by size of a measured trial, or why it has none."""
-    if isinstance(record, CompleteTrial):
+    @staticmethod
+    def of(record: TrialRecord, second_objective: str = "none") -> Outcome:
+        if isinstance(record, FailedTrial):
+            kind = record.failure_kind
+            state = TrialState.PRUNED if kind in _OF_THE_PROGRAM else TrialState.FAIL
+            reason = f"{kind.value}: {record.message}"[:_LONGEST]
+            return Outcome(state, None, {REASON: reason}, {kind.value: BROKEN})
+        if isinstance(record, PrunedTrial):
+            broken = {} if record.program_id else {BUILDABLE: BROKEN}
+            return Outcome(TrialState.PRUNED, None, {REASON: record.reason[:_LONGEST]}, broken)
         gains = {str(size.size_bytes): log_speedup(size) for size in record.sizes}
-        return {GAINS: gains} if all(map(math.isfinite, gains.values())) else {}
-    if isinstance(record, FailedTrial):
-        return {REASON: f"{record.failure_kind.value}: {record.message}"[:_LONGEST]}
-    return {REASON: record.reason[:_LONGEST]}
+        speedup = float(np.exp(np.average(list(gains.values()), weights=[size.weight for size in record.sizes])))
+        resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[second_objective]
+        values = [speedup, *map(float, resources)]
+        attributes = {GAINS: gains} if all(map(math.isfinite, gains.values())) else {}
+        if not np.all(np.isfinite(values)):  # measured, but no number that a sampler could take
+            return Outcome(TrialState.FAIL, None, attributes, {})
+        return Outcome(TrialState.COMPLETE, values, attributes, {})
 
 
 def ended_trial(
-    record: TrialRecord,
-    values: list[float] | None,
-    parameters: Mapping[str, Any],
-    distributions: Mapping[str, BaseDistribution],
+    record: TrialRecord, outcome: Outcome, parameters: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
 ) -> FrozenTrial:
-    """Return the trial of a study that does not have `record` yet."""
-    state = state_of(record)
+    """Return the trial of a study that does not have `record` yet, with the speed-up at each size as steps from 1."""
+    sizes = () if isinstance(record, FailedTrial) else record.sizes
     return create_trial(
         params=dict(parameters),
         distributions=dict(distributions),
-        values=values,
-        state=TrialState.FAIL if state == TrialState.COMPLETE and values is None else state,
-        user_attrs=attributes_of(record),
-        intermediate_values=steps_of(record),
-        constraints=constraints_of(record),
+        values=outcome.values,
+        state=outcome.state,
+        user_attrs=outcome.attributes,
+        intermediate_values={step: math.exp(log_speedup(size)) for step, size in enumerate(sizes, 1)},
+        constraints=outcome.constraints,
     )
-
-
-def steps_of(record: TrialRecord) -> dict[int, float]:
-    """Return the intermediate values of a trial: the speed-up at each measured size; steps count from 1."""
-    if isinstance(record, FailedTrial):
-        return {}
-    return {step: math.exp(log_speedup(size)) for step, size in enumerate(record.sizes, 1)}
 
 
 def log_speedup(size: SizeResult) -> float:

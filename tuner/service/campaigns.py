@@ -39,6 +39,17 @@ MAX_POINTS = 10**5
 """Most combinations of values of a search space: they are counted, and listed, before anything is limited."""
 
 
+def takes_text(annotation: Any) -> bool:
+    """Return whether values of this type may contain any text: strings, paths, mappings, Any; not fixed words."""
+    if get_origin(annotation) is Literal:
+        return False
+    if annotation in (str, bytes, Any, object, dict):
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, Path):
+        return True
+    return any(takes_text(part) for part in get_args(annotation) if not isinstance(part, Exposure))
+
+
 def exposure(field: FieldInfo) -> Exposure | None:
     """Return what the field says about requests; None if it says nothing."""
 
@@ -54,22 +65,9 @@ def exposure(field: FieldInfo) -> Exposure | None:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field: it is marked so, or takes any text without a pattern or a mark.
-
-    Strings, paths, mappings and Any take any text; lists of fixed words do not.
-    """
+    """Return whether requests may not set the field: it is marked so, or takes text without a pattern or a mark."""
     if (mark := exposure(field)) is not None:
         return not mark.from_requests
-
-    def takes_text(annotation: Any) -> bool:
-        if get_origin(annotation) is Literal:
-            return False
-        if annotation in (str, bytes, Any, object, dict):
-            return True
-        if isinstance(annotation, type) and issubclass(annotation, Path):
-            return True
-        return any(takes_text(part) for part in get_args(annotation))
-
     return takes_text(field.annotation) and not any(getattr(part, "pattern", None) for part in field.metadata)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,38 +29,22 @@ MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` for larger ones"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Connections:
-    """The pairs of nodes with links, parallel links as one.
+def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
+    """Return an object for each pair of nodes with links, in the order of its first link, and the pair of each link.
 
-    src, dst, bandwidth: a row per pair, in the order of its first link
-    of_link:             int64[links], the pair of each link
+    Parallel links are one connection of their bandwidth. O(links log links).
     """
-
-    src: NDArray[np.int64]
-    dst: NDArray[np.int64]
-    bandwidth: NDArray[np.float64]
-    of_link: NDArray[np.int64]
-
-    @staticmethod
-    def of(topology: Topology) -> Connections:
-        """Return the connections of a network. O(links log links)."""
-        links = topology.links
-        key = links.src.astype(np.int64) * topology.node_count + links.dst
-        _, first, pair = np.unique(key, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        number = np.empty(len(order), dtype=np.int64)
-        number[order] = np.arange(len(order))
-        of_link = number[pair.ravel()]
-        rates = np.array([float(link.bandwidth) for link in links])
-        bandwidth: NDArray[np.float64] = np.bincount(of_link, weights=rates).astype(np.float64)
-        ends = key[first[order]]
-        return Connections(ends // topology.node_count, ends % topology.node_count, bandwidth, of_link)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return an object per pair, for JSON."""
-        columns = (self.src.tolist(), self.dst.tolist(), self.bandwidth.tolist())
-        return [{"src": src, "dst": dst, "bandwidth": rate} for src, dst, rate in zip(*columns, strict=True)]
+    links = topology.links
+    key = links.src.astype(np.int64) * topology.node_count + links.dst
+    _, first, pair = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.arange(len(order))
+    of_link: NDArray[np.int64] = number[pair.ravel()]
+    bandwidth = np.bincount(of_link, weights=[float(link.bandwidth) for link in links])
+    ends = zip(key[first[order]].tolist(), bandwidth.tolist(), strict=True)
+    nodes = topology.node_count
+    return [{"src": end // nodes, "dst": end % nodes, "bandwidth": rate} for end, rate in ends], of_link
 
 
 def nodes_view(topology: Topology) -> list[dict[str, Any]]:
@@ -90,7 +73,7 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
     topology = built_network(source, limits).topology
     document: dict[str, Any] = {"topology": describe_topology(topology), "unit": topology.bandwidth_unit}
     try:
-        picture = {"nodes": nodes_view(topology), "connections": Connections.of(topology).rows()}
+        picture = {"nodes": nodes_view(topology), "connections": connections_of(topology)[0]}
     except CheckFailed as error:
         return document | {"picture": None, "why": str(error)}
     return document | {"picture": picture, "why": None}
@@ -115,15 +98,19 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     if root >= topology.compute_count:
         rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
         raise InvalidInput(rule, root, "choose a rank of the network")
-    columns, connections = schedule.expand(), Connections.of(topology)
+    columns, (connections, of_link) = schedule.expand(), connections_of(topology)
     traffic = traffic_of(schedule)
     shards = traffic.topology.compute_count / traffic.denominator
-    width = len(connections.src)
+    width = len(connections)
     by_step = [
-        np.bincount(connections.of_link, traffic.link_amounts(step) * shards, minlength=width).astype(np.float64)
+        np.bincount(of_link, traffic.link_amounts(step) * shards, minlength=width).astype(np.float64)
         for step in traffic.steps
     ]
-    total = np.sum(by_step, axis=0) if by_step else np.zeros(len(connections.src))
+    total = np.sum(by_step, axis=0) if by_step else np.zeros(width)
+    busy = total / np.array([row["bandwidth"] for row in connections])
+    shares = (busy / (busy.max(initial=0.0) or 1.0)).tolist()
+    entries = sum(np.count_nonzero(loads) for loads in by_step)
+    steps = [[(int(row), round(float(loads[row]), 6)) for row in np.flatnonzero(loads)] for loads in by_step]
     rows, ranks, routes = columns.transfers, columns.topology.compute_count, columns.routes
     shard = rows.shard // ranks if columns.collective.name == CollectiveName.ALLTOALL else rows.shard
     links = columns.topology.links
@@ -136,8 +123,11 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     return {
         "kind": schedule.kind,
         "nodes": nodes,
-        "connections": _loaded(connections, total),
-        "steps": _sparse(by_step),
+        "connections": [
+            row | {"load": load, "share": share}
+            for row, load, share in zip(connections, total.tolist(), shares, strict=True)
+        ],
+        "steps": None if entries > MAX_STEP_ENTRIES else steps,
         "tree": [{"step": step, "hop": hop, "src": src, "dst": dst} for step, hop, src, dst in sorted(edges)],
         "root": root,
     }
@@ -151,19 +141,6 @@ def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us:
     pricing = Pricing.of({**dict.fromkeys(DEFAULTS), "alpha_us": repr(alpha_us), "link_gbps": repr(link_gbps)}, None)
     priced = traffic_of_content(content, pricing)
     return schedule_trace(priced.traffic, pricing.network(priced.traffic.topology), size_bytes)
-
-
-def _loaded(connections: Connections, load: NDArray[np.float64]) -> list[dict[str, Any]]:
-    busy = load / connections.bandwidth
-    share = busy / (busy.max(initial=0.0) or 1.0)
-    columns = zip(connections.rows(), load.tolist(), share.tolist(), strict=True)
-    return [row | {"load": carried, "share": part} for row, carried, part in columns]
-
-
-def _sparse(by_step: list[NDArray[np.float64]]) -> list[list[tuple[int, float]]] | None:
-    if sum(np.count_nonzero(loads) for loads in by_step) > MAX_STEP_ENTRIES:
-        return None
-    return [[(int(row), round(float(loads[row]), 6)) for row in np.flatnonzero(loads)] for loads in by_step]
 
 
 def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:

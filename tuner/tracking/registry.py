@@ -80,7 +80,15 @@ def register(
     digests = {name: digest(content) for name, content in files.items()}
     manifest = {**_manifest(campaign, topology, winner), "run_id": run_id, "sha256": digests}
     verified = check_registered(files, manifest) if files else None
-    manifest["lineage"] = lineage(store, {} if verified is None else verified.schedule.certificate)
+    chosen_from = store.final.results if store.final is not None else [trial.trial_id for trial in store.trials]
+    manifest["lineage"] = {  # the data of the trials are the runs with these ids in their tag `chorale.trial_id`
+        "code_version": version_of_code("chorale-collectives"),
+        "campaign": store.launch.campaign["name"],
+        "launch_id": store.launch.launch_id,
+        "trials": len(store.trials),
+        "trial_ids": sorted(chosen_from)[:MAX_TRIAL_IDS],
+        "certificate": {} if verified is None else dict(verified.schedule.certificate),
+    }
     manifest_text = json.dumps(manifest, indent=2, sort_keys=True).encode()
     name = model_name(mlflow, campaign.register_.model, campaign.collective, topology, winner.size_class)
     model_tags = {
@@ -115,22 +123,6 @@ def identity_tags(campaign: Campaign, winner: champions.BestProgram) -> dict[str
     buffer_bytes = stored.candidate.buffer_bytes
     tags = runner | {PROGRAM_ID: stored.program_id}
     return tags if buffer_bytes is None else tags | {BUFFER_BYTES: str(buffer_bytes)}
-
-
-def lineage(store: Store, certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the origin of a registered version: its launch, the trials from which it was chosen, code, certificate.
-
-    The data of the trials are the runs with these ids in their tag `chorale.trial_id`.
-    """
-    chosen_from = store.final.results if store.final is not None else [trial.trial_id for trial in store.trials]
-    return {
-        "code_version": version_of_code("chorale-collectives"),
-        "campaign": store.launch.campaign["name"],
-        "launch_id": store.launch.launch_id,
-        "trials": len(store.trials),
-        "trial_ids": sorted(chosen_from)[:MAX_TRIAL_IDS],
-        "certificate": dict(certificate),
-    }
 
 
 def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
@@ -346,12 +338,22 @@ def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topolog
     for name, tags in mlflow.models({COLLECTIVE: campaign.collective}).items():
         size_class = SizeClass(int(tags[SIZE_CLASS]))
         spec = tags.get("chorale.topology", "")
-        if family(spec) == family(topology.spec) and any(
-            wanted.distance(size_class) <= MAX_CLASS_DISTANCE for wanted in classes
-        ):
-            similar.append((min(wanted.distance(size_class) for wanted in classes), -size_class.exponent, name))
-    winners = (_winner(mlflow, campaign, topology, name) for _, _, name in sorted(similar)[:MAX_MODELS])
-    return list(dict.fromkeys(winner for winner in winners if winner is not None))
+        distance = min(wanted.distance(size_class) for wanted in classes)
+        if family(spec) == family(topology.spec) and distance <= MAX_CLASS_DISTANCE:
+            similar.append((distance, -size_class.exponent, name))
+    winners: dict[Candidate, None] = {}
+    for _, _, name in sorted(similar)[:MAX_MODELS]:
+        version = mlflow.aliased(name, campaign.register_.alias)
+        if version is None:
+            continue
+        try:
+            manifest: dict[str, Any] = json.loads(mlflow.download(version)[MANIFEST_FILE])
+            is_program = manifest.get("library") is None
+            if is_program and degree(load_topology(manifest["topology"]["spec"])) == degree(topology):
+                winners[candidate_codec.validate_python(manifest["parameters"])] = None
+        except (ChoraleError, KeyError, TypeError, ValueError) as error:
+            _log.warning("%s says nothing to begin with: %r", name, error)
+    return list(winners)
 
 
 def family(spec: str) -> str:
@@ -365,20 +367,3 @@ def degree(topology: Topology) -> int:
     """Return the number of links out of the compute node that has most."""
     sources = np.bincount(topology.links.src, minlength=topology.compute_count)
     return int(sources[: topology.compute_count].max())
-
-
-def _winner(mlflow: MlflowStore, campaign: Campaign, topology: Topology, name: str) -> Candidate | None:
-    """Return the candidate behind the alias of a model; None, with a warning, for one that cannot be read."""
-    version = mlflow.aliased(name, campaign.register_.alias)
-    if version is None:
-        return None
-    try:
-        manifest: dict[str, Any] = json.loads(mlflow.download(version)[MANIFEST_FILE])
-        if manifest.get("library") is not None or degree(load_topology(manifest["topology"]["spec"])) != degree(
-            topology
-        ):
-            return None
-        return candidate_codec.validate_python(manifest["parameters"])
-    except (ChoraleError, KeyError, TypeError, ValueError) as error:
-        _log.warning("%s says nothing to begin with: %r", name, error)
-        return None

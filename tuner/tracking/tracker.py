@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TypeVar
@@ -29,7 +28,6 @@ from chorale.tuner.tracking.mlflow_store import (
     RunState,
     load_mlflow,
 )
-from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import (
     CompleteTrial,
     FailedTrial,
@@ -61,17 +59,6 @@ def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
     return tags | {f"chorale.environment.{key}": str(value) for key, value in record.environment.items()}
 
 
-def trial_files(record: TrialRecord, store: Store) -> dict[str, bytes]:
-    """Return the raw measurements and, of a complete trial, the schedule and the program."""
-    files = {"measurements.json": trial_codec.dump_json(record, indent=2)}
-    if isinstance(record, CompleteTrial):
-        schedule, program = store.schedule_path(record.schedule_id), store.program_path(record.program_id)
-        paths = {"schedule.parquet": schedule, "program.xml": program}
-        # After a rescue from a full disk somebody may have restored the trials without their files.
-        files |= {name: path.read_bytes() for name, path in paths.items() if path.exists()}
-    return files
-
-
 def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPoint]:
     """Return the metrics of one measurement, the size in bytes as step."""
     points = []
@@ -86,38 +73,6 @@ def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPo
         }
         points += [MetricPoint(f"{prefix}{name}", value, size.size_bytes) for name, value in values.items()]
     return points
-
-
-def summary_of(trials: Sequence[TrialRecord]) -> list[MetricPoint]:
-    """Return the metrics of a launch: trials by state, and the best speed-up at each size in bytes."""
-    counts = Counter[str](trial.state for trial in trials)
-    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
-    columns = zip(*(trial.sizes for trial in complete), strict=True)
-    best = [
-        MetricPoint("best_speedup_by_size", max(one.speedup for one in sizes), sizes[0].size_bytes) for sizes in columns
-    ]
-    return [*(MetricPoint(f"trials_{state}", float(counts[state])) for state in STATUS), *best]
-
-
-def best_so_far(trials: Sequence[TrialRecord], first: int = 0) -> list[MetricPoint]:
-    """Return the best mean speed-up after each trial from the `first` on, by the number of trials so far."""
-    best, points = 0.0, []
-    for count, trial in enumerate(trials, 1):
-        best = max(best, trial.speedup) if isinstance(trial, CompleteTrial) else best
-        if best and count > first:
-            points.append(MetricPoint("best_speedup", best, count, int((trial.started_unix_s + trial.seconds) * 1000)))
-    return points
-
-
-def description(campaign: Campaign, launch: Launch) -> str:
-    """Return in words what a launch is about; MLflow shows it above the run."""
-    sizes = f"{format_size(campaign.sizes[0])} to {format_size(campaign.sizes[-1])}"
-    return (
-        f"Launch {launch.number} of the campaign {campaign.name}: {campaign.collective} on `{campaign.topology}` at "
-        f"{len(campaign.sizes)} sizes from {sizes}, measured by the {campaign.runner.kind} runner and compared with "
-        f"{', '.join(campaign.baselines)}. Each nested run is a trial; `best_speedup` is the best mean speed-up after "
-        "each of them."
-    )
 
 
 NOTICE_S = 10.0
@@ -144,7 +99,6 @@ LAUNCH_ID = "chorale.launch_id"
 PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
-DESCRIPTION = "mlflow.note.content"
 COURSE_STEP = 5
 """Trials after which the run of the launch hears of the best so far."""
 
@@ -191,8 +145,7 @@ class Tracker:
         self._shown_trials = 0
 
     def start(self) -> Future[None]:
-        """Start connecting to MLflow in the background. The future completes when the attempt has ended, successful or
-        not.
+        """Start connecting to MLflow in the background. The future completes when the attempt has ended.
 
         This imports MLflow, which takes a second. Other methods start the tracker if nobody has.
         """
@@ -202,9 +155,7 @@ class Tracker:
         return self._opening
 
     def await_opening(self, patience_s: float) -> None:
-        """Wait up to `patience_s` for the attempt to connect, since two threads must not create tables at the same
-        time.
-        """
+        """Wait up to `patience_s` for the attempt to connect: two threads must not create tables at the same time."""
         wait([self.start()], patience_s)
 
     @property
@@ -223,6 +174,10 @@ class Tracker:
         self.start()
         self._thread.submit(self._upload)
 
+    def _upload(self) -> None:
+        if self._problem is None or self._clock() >= self._again_s:
+            self._guarded(self._upload_missing, list(self._store.trials), COURSE_STEP, self._problem is not None)
+
     def finish(
         self,
         trials: Sequence[TrialRecord],
@@ -236,9 +191,22 @@ class Tracker:
         If MLflow cannot be reached, `try_again`, which may wait, decides whether to try once more.
         """
         self.start()
-        self._finish_once(trials, final, status, patience_s)
-        while self._problem is not None and try_again():
-            self._finish_once(trials, final, status, patience_s)
+        while True:
+            last = self._thread.submit(self._guarded, self._complete, list(trials), final, status)
+            uploaded, pauses = -1, math.ceil(patience_s / NOTICE_S)
+            while not last.done() and uploaded < len(self._runs):
+                uploaded = len(self._runs)
+                for _ in range(pauses):
+                    if wait([last], patience_s / pauses).done:
+                        break
+                    text = (
+                        "waiting for MLflow at %s: it has %d of %d trials (ctrl-C ends this; --resume uploads the rest)"
+                    )
+                    _log.warning(text, self._uri, len(self._runs), len(trials))
+            if not last.done():
+                self._problem = f"MLflow at {redacted(self._uri)} is slow"
+            if self._problem is None or not try_again():
+                break
         self._thread.shutdown(wait=False, cancel_futures=True)
         run_ids = {trial_id: run.run_id for trial_id, run in self._runs.items() if run.finished}
         experiment_id, parent_run_id = self._experiment_id or None, self._parent_run_id or None
@@ -248,31 +216,10 @@ class Tracker:
         """Upload nothing more: another process goes on with this launch."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _finish_once(
-        self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str, patience_s: float
-    ) -> None:
-        last = self._thread.submit(self._guarded, self._complete, list(trials), final, status)
-        uploaded, pauses = -1, math.ceil(patience_s / NOTICE_S)
-        while not last.done() and uploaded < len(self._runs):
-            uploaded = len(self._runs)
-            for _ in range(pauses):
-                try:
-                    last.result(timeout=patience_s / pauses)
-                    break
-                except StillBusy:
-                    text = "waiting for MLflow at %s: it has %d of %d trials (ctrl-C ends this; %s)"
-                    _log.warning(text, self._uri, len(self._runs), len(trials), "--resume uploads the rest")
-        if not last.done():
-            self._problem = f"MLflow at {redacted(self._uri)} is slow"
-
     @property
     def mlflow(self) -> MlflowStore | None:
         """The store, for use after `finish`; None if it cannot be reached."""
         return None if self._problem else self._mlflow
-
-    def _upload(self) -> None:
-        if self._problem is None or self._clock() >= self._again_s:
-            self._guarded(self._upload_missing, list(self._store.trials), COURSE_STEP, self._problem is not None)
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
         """Take one step; if it fails, remember why and when to try again."""
@@ -297,29 +244,30 @@ class Tracker:
         self._experiment_id = mlflow.experiment(self._campaign.tracking.experiment or self._campaign.name)
         self._runs = mlflow.runs(self._experiment_id, LAUNCH_ID, launch.launch_id, TRIAL_ID)
         parent = mlflow.runs(self._experiment_id, PARENT_OF, launch.launch_id, LAUNCH_ID).get(launch.launch_id)
+        campaign = self._campaign
         if parent is not None:
             self._parent_run_id = parent.run_id
             mlflow.reopen_run(parent.run_id)
         else:
-            name = f"{self._campaign.name} {launch.number}"
-            start_ms = int(launch.started_unix_s * 1000)
-            launch_id = self._store.launch.launch_id
-            self._parent_run_id = mlflow.start_run(
-                self._experiment_id,
-                name,
-                {
-                    LAUNCH_ID: launch_id,
-                    PARENT_OF: launch_id,
-                    "chorale.topology": self._topology.spec,
-                    "chorale.topology_id": self._topology.id,
-                    "chorale.version": version("chorale-collectives"),
-                    DESCRIPTION: description(self._campaign, self._store.launch),
-                    "mlflow.user": psutil.Process().username(),
-                    "mlflow.source.name": sys.argv[0] or "python",
-                },
-                start_ms,
+            sizes = f"{format_size(campaign.sizes[0])} to {format_size(campaign.sizes[-1])}"
+            description = (
+                f"Launch {launch.number} of the campaign {campaign.name}: {campaign.collective} on "
+                f"`{campaign.topology}` at {len(campaign.sizes)} sizes from {sizes}, measured by the "
+                f"{campaign.runner.kind} runner and compared with {', '.join(campaign.baselines)}. Each nested run is "
+                "a trial; `best_speedup` is the best mean speed-up after each of them."
             )
-        campaign = self._campaign
+            tags = {
+                LAUNCH_ID: launch.launch_id,
+                PARENT_OF: launch.launch_id,
+                "chorale.topology": self._topology.spec,
+                "chorale.topology_id": self._topology.id,
+                "chorale.version": version("chorale-collectives"),
+                "mlflow.note.content": description,
+                "mlflow.user": psutil.Process().username(),
+                "mlflow.source.name": sys.argv[0] or "python",
+            }
+            name, start_ms = f"{campaign.name} {launch.number}", int(launch.started_unix_s * 1000)
+            self._parent_run_id = mlflow.start_run(self._experiment_id, name, tags, start_ms)
         parameters = {
             "topology": campaign.topology,
             "collective": campaign.collective,
@@ -357,7 +305,13 @@ class Tracker:
         if isinstance(record, CompleteTrial):
             metrics += [MetricPoint("mean_speedup", record.speedup), *size_metrics(record.sizes)]
         mlflow.log(run_id, metrics, parameters, tags, end_ms)
-        mlflow.upload(run_id, trial_files(record, self._store))
+        files = {"measurements.json": trial_codec.dump_json(record, indent=2)}
+        if isinstance(record, CompleteTrial):
+            schedule = self._store.schedule_path(record.schedule_id)
+            paths = {"schedule.parquet": schedule, "program.xml": self._store.program_path(record.program_id)}
+            # Somebody may have copied the journal without the files
+            files |= {name: path.read_bytes() for name, path in paths.items() if path.exists()}
+        mlflow.upload(run_id, files)
         mlflow.end_run(run_id, STATUS[record.state], end_ms)
         self._runs[record.trial_id] = RunState(run_id, finished=True)
         self._seconds += self._clock() - began_s
@@ -372,13 +326,26 @@ class Tracker:
         for record in trials:
             self._upload_trial(record)
         if len(trials) - self._shown_trials >= course_step:
-            self._require_mlflow().log(self._parent_run_id, best_so_far(trials, self._shown_trials))
+            # The best mean speed-up after each trial from the `first` on, by the number of trials so far
+            best, points = 0.0, []
+            for count, trial in enumerate(trials, 1):
+                best = max(best, trial.speedup) if isinstance(trial, CompleteTrial) else best
+                if best and count > self._shown_trials:
+                    points.append(
+                        MetricPoint("best_speedup", best, count, int((trial.started_unix_s + trial.seconds) * 1000))
+                    )
+            self._require_mlflow().log(self._parent_run_id, points)
             self._shown_trials = len(trials)
 
     def _complete(self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str) -> None:
         self._upload_missing(trials, 1, bool(self._failures) or self._store.is_resumed)
         mlflow = self._require_mlflow()
-        mlflow.log(self._parent_run_id, summary_of(trials))
+        counts = Counter[str](trial.state for trial in trials)
+        summary = [MetricPoint(f"trials_{state}", float(counts[state])) for state in STATUS]
+        for sizes in zip(*(trial.sizes for trial in trials if isinstance(trial, CompleteTrial)), strict=True):
+            best = max(one.speedup for one in sizes)
+            summary.append(MetricPoint("best_speedup_by_size", best, sizes[0].size_bytes))
+        mlflow.log(self._parent_run_id, summary)
         compared = final.results if final else {}
         for trial_id in self._runs.keys() & compared.keys():  # a repaired journal may have lost a trial
             mlflow.log(self._runs[trial_id].run_id, size_metrics(compared[trial_id], "final_"))

@@ -194,11 +194,6 @@ class Watch:
             self._write()
             yield from self._obey()
 
-    def request_renewal(self) -> None:
-        """Plan for the present state again, as after a hold."""
-        if self._state is not None:
-            self._pending = self._pending or (self._state, self.clock())
-
     def _resume(self) -> Iterator[Event]:
         """Continue after a previous watch, or begin."""
         self.renewal.publisher.resume()
@@ -260,8 +255,8 @@ class Watch:
         was_held, self.renewal.is_held = self.renewal.is_held, self.records.is_held()
         if was_held != self.renewal.is_held:
             yield self._event("hold" if self.renewal.is_held else "release", why="by request")
-            if not self.renewal.is_held:
-                self.request_renewal()
+            if not self.renewal.is_held and self._state is not None:  # plan for the present state again
+                self._pending = self._pending or (self._state, self.clock())
         if "renew" not in self._under_way and self.records.take_roll_back():
             yield from self.renewal.roll_back("by request")
 
@@ -285,30 +280,40 @@ _PATIENCE_S = 10.0
 class CanarySection(CampaignSection):
     """How a new table is compared with the current one before it is published."""
 
-    seconds: float = Field(default=10.0, ge=0, le=600, description="Limit of all comparisons; 0 compares nothing.")
-    repeats: int = Field(default=6, ge=6, le=100, description="Measured repetitions of each program and size.")
+    seconds: float = Field(default=10.0, ge=0, le=600)
+    """Limit of all comparisons; 0 compares nothing."""
+    repeats: int = Field(default=6, ge=6, le=100)
+    """Measured repetitions of each program and size."""
 
 
 class WatchConfig(CampaignSection):
     """All of the file."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Name of what is watched.")
-    topology: str = Field(description="Topology spec of the healthy fabric.")
-    fabric: str | None = Field(default=None, description="Name of the emulated fabric; by default the one that is up.")
-    table: Path = Field(description="File of the published tuning table, which jobs name in CHORALE_TABLE.")
-    collectives: list[str] = Field(default=["allreduce"], min_length=1, description="What the table has programs for.")
-    sizes: Sizes = Field(default=[65536, 1048576], description="Sizes at which methods are chosen and tables compared.")
-    methods: list[str] = Field(
-        default=["bfb", "forest"], min_length=1, description="Methods that compete at each size."
-    )
-    alpha_us: float = Field(default=100.0, ge=0, description="Predicted microseconds of a step besides its bytes.")
-    reroute: bool = Field(
-        default=True, description="Whether an emulated fabric sends what would cross a dead link over others."
-    )
-    plan_failures: bool = Field(default=True, description="Whether tables for single failures are made ahead.")
-    look_s: float = Field(default=0.25, ge=0.01, le=60, description="Seconds between two looks at the links.")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    """Name of what is watched."""
+    topology: str
+    """Topology spec of the healthy fabric."""
+    fabric: str | None = None
+    """Name of the emulated fabric; by default the one that is up."""
+    table: Path
+    """File of the published tuning table, which jobs name in CHORALE_TABLE."""
+    collectives: list[str] = Field(default=["allreduce"], min_length=1)
+    """What the table has programs for."""
+    sizes: Sizes = Field(default=[65536, 1048576])
+    """Sizes at which methods are chosen and tables compared."""
+    methods: list[str] = Field(default=["bfb", "forest"], min_length=1)
+    """Methods that compete at each size."""
+    alpha_us: float = Field(default=100.0, ge=0)
+    """Predicted microseconds of a step besides its bytes."""
+    reroute: bool = True
+    """Whether an emulated fabric sends what would cross a dead link over others."""
+    plan_failures: bool = True
+    """Whether tables for single failures are made ahead."""
+    look_s: float = Field(default=0.25, ge=0.01, le=60)
+    """Seconds between two looks at the links."""
     canary: CanarySection = CanarySection()
-    jobs: list[Path] = Field(default=[], description="Files that jobs keep in CHORALE_STATUS.")
+    jobs: list[Path] = Field(default=[])
+    """Files that jobs keep in CHORALE_STATUS."""
 
     @field_validator("collectives")
     @classmethod

@@ -49,7 +49,7 @@ class Job(BaseModel):
     owner:    name of the token that submitted it
     key:      content key of the result: jobs with equal keys have equal results
     error:    of a failed job
-    cached:   whether the result was already stored: "no", "yes", or "renamed" from an equal network with other names
+    cached:   whether the result was already stored: "no", "yes"; earlier versions also have "renamed"
     progress: of a running job; not stored
     Times are seconds since the epoch, null until then. `kind` and `priority` are also next to the request.
     """
@@ -114,7 +114,6 @@ _results = sql.Table(
     _metadata,
     sql.Column("key", sql.String, primary_key=True),
     sql.Column("kind", sql.String),
-    sql.Column("shape", sql.String, index=True),
     sql.Column("document", sql.Text),
     sql.Column("files", sql.Text),
 )
@@ -183,13 +182,11 @@ class JobStore:
         """Return the jobs that are not in a final state, oldest first."""
         return list(reversed(self.jobs(states=(JobState.QUEUED, JobState.RUNNING))))
 
-    def save_result(
-        self, key: str, kind: str, shape: str | None, document: Mapping[str, Any], files: Mapping[str, bytes]
-    ) -> None:
+    def save_result(self, key: str, kind: str, document: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
         """Store a result; one that is stored under `key` already stays, since it is equal."""
         for name, content in files.items():
             write_file(self._path(key, name), content)
-        row = {"key": key, "kind": kind, "shape": shape}
+        row = {"key": key, "kind": kind}
         row |= {
             "document": json.dumps(document, allow_nan=False, separators=(",", ":")),
             "files": json.dumps(sorted(files)),
@@ -211,12 +208,7 @@ class JobStore:
         return None if texts is None else StoredResult(json.loads(texts[0]), json.loads(texts[1]))
 
     def has_result(self, key: str) -> bool:
-        return bool(self._rows(sql.select(_results.c.key).where(_results.c.key == key)))
-
-    def keys_of_shape(self, shape: str, limit: int = 4) -> list[str]:
-        """Return keys of results on networks that may be the same under other names."""
-        query = sql.select(_results.c.key).where(_results.c.shape == shape).order_by(_results.c.key).limit(limit)
-        return [row.key for row in self._rows(query)]
+        return bool(self._column(_results.c.key, _results.c.key == key))
 
     def file(self, key: str, name: str) -> Path | None:
         """Return the path of a file of a result; names that the result does not list have none."""
@@ -239,8 +231,7 @@ class JobStore:
 
     def campaign_owner(self, name: str) -> str | None:
         """Return the owner of a campaign, None for one that the service did not launch."""
-        rows = self._rows(sql.select(_campaigns.c.owner).where(_campaigns.c.name == name))
-        return str(rows[0].owner) if rows else None
+        return next(iter(self._column(_campaigns.c.owner, _campaigns.c.name == name)), None)
 
     def save_profile(self, campaign: str, profile: str | None) -> None:
         """Record which profile the runner of a campaign's newest launch is of; None for none."""
@@ -251,12 +242,11 @@ class JobStore:
 
     def profile_of(self, campaign: str) -> str | None:
         """Return the profile that the runner of a campaign's newest launch is of."""
-        rows = self._rows(sql.select(_profiles.c.profile).where(_profiles.c.campaign == campaign))
-        return str(rows[0].profile) if rows else None
+        return next(iter(self._column(_profiles.c.profile, _profiles.c.campaign == campaign)), None)
 
     def campaigns_of(self, owner: str) -> list[str]:
         """Return the names of the campaigns of `owner`."""
-        return [str(row.name) for row in self._rows(sql.select(_campaigns.c.name).where(_campaigns.c.owner == owner))]
+        return self._column(_campaigns.c.name, _campaigns.c.owner == owner)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -265,11 +255,13 @@ class JobStore:
         return self._files / f"{key}.{name}"
 
     def _select(self, query: sql.Select[Any]) -> list[Job]:
-        return [Job.model_validate_json(row.document) for row in self._rows(query)]
-
-    def _rows(self, query: sql.Select[Any]) -> Sequence[sql.Row[Any]]:
         with self._engine.connect() as connection:
-            return connection.execute(query).all()
+            return [Job.model_validate_json(row.document) for row in connection.execute(query)]
+
+    def _column(self, column: sql.Column[Any], where: sql.ColumnElement[bool]) -> list[str]:
+        """Return the values of a column in the rows with `where`."""
+        with self._engine.connect() as connection:
+            return [str(value) for value in connection.execute(sql.select(column).where(where)).scalars()]
 
 
 def _write_ahead(connection: Any, _record: object) -> None:

@@ -9,10 +9,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.finder.find import FinderQuery
 from chorale.synth.identity import content_id
 from chorale.synth.methods.bfb.plan import MAX_CHUNKS
-from chorale.synth.methods.catalog import form_of, method_named
-from chorale.synth.methods.method import Method
+from chorale.synth.methods.catalog import method_named
 from chorale.synth.targets.registry import target_named
-from chorale.synth.topology.symmetry_search import shape_key
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files.result_files import parse_results
 from chorale.tuner.service.jobs import job_specs
@@ -34,13 +32,11 @@ class JobPlan:
 
     key:          content key of the result: equal keys have equal results
     memory_bytes: upper estimate of the memory of the computation
-    shape:        key of results on networks that may be isomorphic, None if names of nodes matter
     """
 
     spec: job_specs.AnyJobSpec
     key: str
     memory_bytes: int
-    shape: str | None = None
 
 
 class JobPlanner:
@@ -79,7 +75,11 @@ class JobPlanner:
                     raise InvalidInput("a program is made of a schedule in columns", form, way_out)
                 return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
             case job_specs.PriceSpec():
-                return self._price(spec)
+                result = self._synthesis_result(spec.result)
+                if result["unit"] == "link" and spec.link_gbps is None:
+                    rule = "a network without bandwidths needs `link_gbps` to be priced"
+                    raise InvalidInput(rule, result["topology"]["spec"], "give Gbit/s of a link")
+                return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
             case job_specs.JudgeSpec():
                 topology = self.networks.plan(spec.topology, owner).topology
                 parse_results(spec.results, spec.file_name)  # refuses what holds none
@@ -88,24 +88,19 @@ class JobPlanner:
 
     def _synthesis(self, spec: job_specs.SynthesisSpec, owner: str) -> JobPlan:
         method = method_named(spec.method)
-        _require_options(method, spec)
+        for option in spec.options().non_default():
+            if option not in method.options:
+                rule = f"{method.name} has the options {', '.join(method.options)}"
+                raise InvalidInput(rule, f"{option}: {getattr(spec, option)}", f"leave out `{option}`")
+        if method.name == "bfb" and spec.chunks is not None and spec.chunks > MAX_CHUNKS:
+            rule = f"chunks per shard must be 1 to {MAX_CHUNKS}"
+            raise InvalidInput(rule, spec.chunks, "choose a number in that range")
         network = self.networks.plan(spec.topology, owner)
         topology, collective = network.topology, _collective(spec, network.topology)
         if collective.name not in method.collectives:
             rule = f"{method.name} makes {', '.join(method.collectives)}"
             raise InvalidInput(rule, spec.collective, "choose another method or collective")
-        shape_of_network = None
-        if not collective.is_rooted and spec.size_bytes is None:
-            shape_of_network = self.networks.planning.call(owner, shape_in_columns, spec, topology)
-        shape = None if shape_of_network is None else _key(spec, shape=shape_of_network)
-        return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes, shape)
-
-    def _price(self, spec: job_specs.PriceSpec) -> JobPlan:
-        result = self._synthesis_result(spec.result)
-        if result["unit"] == "link" and spec.link_gbps is None:
-            rule = "a network without bandwidths needs `link_gbps` to be priced"
-            raise InvalidInput(rule, result["topology"]["spec"], "give Gbit/s of a link")
-        return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
+        return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes)
 
     def _synthesis_result(self, key: str) -> dict[str, Any]:
         """Return the document of a synthesis that has a schedule file."""
@@ -114,23 +109,6 @@ class JobPlanner:
             rule = "`result` must be the key of a finished synthesis"
             raise InvalidInput(rule, key, "take it from the field `result` of a job that is done")
         return result.document
-
-
-def shape_in_columns(spec: job_specs.SynthesisSpec, topology: Topology) -> str | None:
-    """Return the shape of the network, None if the schedule of `spec` on it is not stored in columns."""
-    in_columns = form_of(spec.method, topology, _collective(spec, topology), spec.options()) == "columns"
-    return shape_key(topology) if in_columns else None
-
-
-def _require_options(method: Method, spec: job_specs.SynthesisSpec) -> None:
-    """Refuse options that the method does not have, and chunks that it cannot make."""
-    for option in spec.options().non_default():
-        if option not in method.options:
-            rule = f"{method.name} has the options {', '.join(method.options)}"
-            raise InvalidInput(rule, f"{option}: {getattr(spec, option)}", f"leave out `{option}`")
-    if method.name == "bfb" and spec.chunks is not None and spec.chunks > MAX_CHUNKS:
-        rule = f"chunks per shard must be 1 to {MAX_CHUNKS}"
-        raise InvalidInput(rule, spec.chunks, "choose a number in that range")
 
 
 def _collective(spec: job_specs.CollectiveSpec, topology: Topology) -> Collective:

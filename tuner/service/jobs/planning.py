@@ -57,7 +57,7 @@ class PlanningProcesses(Planning):
     def turn(self, owner: str) -> Iterator[None]:
         """Wait for a process, and hold it during the block. TooManyRequests if too many calls of `owner` wait.
 
-        An owner has one call at a time, so that at most one call of each other owner comes before it.
+        An owner has one call at a time, so that calls of others do not wait behind all of its calls.
         """
         with self._lock:
             if self._calls[owner] > MOST_WAITING:

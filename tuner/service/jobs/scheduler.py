@@ -32,7 +32,6 @@ class _Computation:
     kind: str
     jobs: list[Job]
     started_s: float
-    shape: str | None = None
     is_late: bool = False
 
 
@@ -229,27 +228,20 @@ class JobScheduler:
                 rule = "a job must fit into the memory of a node"
                 raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
             plan = plan or self._planner.plan(job.spec, f"queue of {job.owner}")
-            task = self._task(plan)
+            spec = plan.spec
+            task = JobTask(
+                spec,
+                topology=self._planner.networks.cached(spec.topology) if isinstance(spec, CollectiveSpec) else None,
+                schedule=self._schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
+                home=self._planner.home,
+            )
         except ChoraleError as error:
             self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
             return
         except Exception as error:  # a bug costs this job, not the slot that it would hold for ever
             self._settle(job.key, TaskFailure(TaskFailureKind.CRASH, error))
             return
-        self._running[job.key].shape = plan.shape
         self._backend.start(job.key, run_task, task, plan.memory_bytes)
-
-    def _task(self, plan: JobPlan) -> JobTask:
-        """Return what a worker needs: the network if it is cached, and schedules of the results that the plan names."""
-        spec = plan.spec
-        keys = [] if plan.shape is None else self.store.keys_of_shape(plan.shape)
-        return JobTask(
-            spec,
-            topology=self._planner.networks.cached(spec.topology) if isinstance(spec, CollectiveSpec) else None,
-            schedule=self._schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
-            candidates=tuple(self._schedule(key) for key in keys),
-            home=self._planner.home,
-        )
 
     def _schedule(self, key: str) -> bytes:
         path = self.store.file(key, SCHEDULE_FILE)
@@ -260,18 +252,18 @@ class JobScheduler:
     def _next(self) -> Job | None:
         """Return the next waiting job; None if none may start."""
         free = len(self._running) < self._slots
-        jobs = [job for job in self._waiting.values() if self._may_start(job, free)]
+
+        def may_start(job: Job) -> bool:  # there is a slot, or a computation to share that is not being stopped
+            shared = self._running.get(job.key)
+            return free if shared is None else bool(shared.jobs)
+
+        jobs = filter(may_start, self._waiting.values())
         running = Counter(job.owner for job in self._running_jobs())
 
         def turn(job: Job) -> tuple[float, ...]:
             return (running[job.owner], self._last_started_s.get(job.owner, 0.0), -job.priority, job.created_s)
 
         return min(jobs, key=turn, default=None)
-
-    def _may_start(self, job: Job, free: bool) -> bool:
-        """Return whether there is a slot for `job`, or a running computation to share that is not being stopped."""
-        shared = self._running.get(job.key)
-        return free if shared is None else bool(shared.jobs)
 
     def _settle(self, key: str, value: TaskResult | TaskFailure) -> None:
         """Finish all jobs of a computation that has ended."""
@@ -281,7 +273,7 @@ class JobScheduler:
                 value = self._stored(key, computation, value)
             for job in computation.jobs:
                 if not isinstance(value, TaskFailure):
-                    self._finish(job, JobState.DONE, cached=value.cached)
+                    self._finish(job, JobState.DONE)
                 elif value.kind == TaskFailureKind.CANCELLED and computation.is_late:
                     rule = f"a job must end within {self._limit_s:g} s"
                     self._finish(
@@ -301,7 +293,7 @@ class JobScheduler:
     def _stored(self, key: str, computation: _Computation, result: TaskResult) -> TaskResult | TaskFailure:
         """Store the result; what cannot be stored (full disk) has failed, and can be asked for again."""
         try:
-            self.store.save_result(key, computation.kind, computation.shape, result.document, result.files)
+            self.store.save_result(key, computation.kind, result.document, result.files)
         except ChoraleError as error:
             return TaskFailure(TaskFailureKind.REFUSED, error)
         except ValueError as error:  # a number that JSON does not have

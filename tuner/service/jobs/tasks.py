@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import ScheduleRequest
@@ -12,9 +12,7 @@ from chorale.synth.finder.find import FinderQuery
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.methods.catalog import IN_NETWORK
 from chorale.synth.schedule.codec import from_parquet, to_parquet
-from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
-from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.building import verified_from_cache
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
@@ -35,31 +33,33 @@ class JobTask:
 
     topology:   network of the specification; None if the worker builds it
     schedule:   content of the schedule file of the result that the specification names
-    candidates: schedules on networks that may be isomorphic
     home:       data folder with the cache of schedules, used if the worker has it
     """
 
     spec: job_specs.AnyJobSpec
     topology: Topology | None = None
     schedule: bytes | None = None
-    candidates: tuple[bytes, ...] = ()
     home: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The result of a task. `cached`: "renamed" if a stored schedule was adapted to new names, else "no"."""
+    """The result of a task."""
 
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
-    cached: Literal["no", "renamed"] = "no"
 
 
 def run_task(task: JobTask, progress: Progress) -> TaskResult:
     """Compute `task`. Raises ChoraleError if the specification cannot be satisfied."""
     match task.spec:
         case job_specs.SynthesisSpec():
-            return _synthesis(task.spec, task, progress)
+            topology, options, stages = _topology(task, task.spec.topology), task.spec.options(), Stopwatch()
+            request = ScheduleRequest(topology, task.spec.parsed_collective(), task.spec.method, options)
+            verified, is_cached = verified_from_cache(request, task.home, SerialExecutor(), progress, stages.stage)
+            document = proved_document(verified, options.size_bytes, stages, task.spec.method == IN_NETWORK)
+            document |= {"unit": topology.bandwidth_unit, "cached": is_cached}
+            return TaskResult(document, {SCHEDULE_FILE: to_parquet(verified.schedule)})
         case job_specs.BoundSpec():
             topology = _topology(task, task.spec.topology)
             report = bound_report(topology, task.spec.parsed_collective(), task.spec.k)
@@ -95,8 +95,8 @@ def run_task(task: JobTask, progress: Progress) -> TaskResult:
             name = PLAN_FILE if program.target.endswith("-json") else PROGRAM_FILE
             return TaskResult(document, {name: built.text.encode()})
         case job_specs.PriceSpec():
-            options = task.spec.model_dump(include=set(DEFAULTS))
-            pricing = Pricing.of({name: None if value is None else str(value) for name, value in options.items()}, None)
+            given = task.spec.model_dump(include=set(DEFAULTS))
+            pricing = Pricing.of({name: None if value is None else str(value) for name, value in given.items()}, None)
             priced = traffic_of_content(_schedule(task), pricing)
             network = pricing.network(priced.traffic.topology)
             times_s = simulate_traffic(priced.traffic, network, tuple(task.spec.sizes_bytes), "step", progress=progress)
@@ -115,34 +115,3 @@ def _schedule(task: JobTask) -> bytes:
     if task.schedule is None:
         raise ValueError("this task needs the schedule of a result")
     return task.schedule
-
-
-def _synthesis(spec: job_specs.SynthesisSpec, task: JobTask, progress: Progress) -> TaskResult:
-    topology = _topology(task, spec.topology)
-    acts = spec.method == IN_NETWORK
-    for content in task.candidates:
-        renamed = _renamed(content, topology, acts)
-        if renamed is not None:
-            return renamed
-    options = spec.options()
-    request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
-    stages = Stopwatch()
-    verified, is_cached = verified_from_cache(request, task.home, SerialExecutor(), progress, stages.stage)
-    document = proved_document(verified, options.size_bytes, stages, acts)
-    files = {SCHEDULE_FILE: to_parquet(verified.schedule)}
-    return TaskResult(document | {"unit": topology.bandwidth_unit, "cached": is_cached}, files)
-
-
-def _renamed(content: bytes, topology: Topology, in_network: bool) -> TaskResult | None:
-    """Return the schedule in `content` under the names of `topology`, verified and proved; None if it is of another
-    network."""
-    stored = from_parquet(content, load_topology)
-    new_node = isomorphism(stored.topology, topology)
-    if new_node is None:
-        return None
-    stages = Stopwatch()
-    verified = verify_schedule(renamed_schedule(stored, new_node, topology), observe=stages.stage)
-    document = proved_document(verified, None, stages, in_network)
-    return TaskResult(
-        document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)}, "renamed"
-    )

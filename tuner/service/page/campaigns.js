@@ -3,21 +3,13 @@
 import { catalog, download, get, post } from "./api.js";
 import { launchPanel } from "./campaign_form.js";
 import { barOption, chart, lineOption, parallelOption } from "./chart.js";
-import { bytes, dataTable, duration, element, errorText, facts, number, panel, saveText } from "./dom.js";
+import { bytes, dataTable, duration, element, errorText, facts, liveList, number, panel, saveText } from "./dom.js";
 
 export async function campaigns(main, { parts: [name] }, shown) {
-  if (name) watch(main, name, shown);
-  else list(main, shown);
-}
-
-function list(main, shown) {
-  const rows = element("div"), table = dataTable("By name", COLUMNS, "campaigns");
-  main.append(panel("Campaigns", rows, dashboardLinks()), launchPanel(shown));
-  shown.listen(["campaigns"], (_topic, { campaigns: known }) => {
-    if (!known.length) return rows.replaceChildren(element("p", { class: "hint" }, "No campaigns yet. Launch one below."));
-    if (!table.isConnected) rows.replaceChildren(table);
-    return table.show(known);
-  });
+  if (name) return watch(main, name, shown);
+  const list = liveList("Campaigns", "campaigns", dataTable("By name", COLUMNS, "campaigns"), "No campaigns yet. Launch one below.", shown);
+  list.append(dashboardLinks());
+  return main.append(list, launchPanel(shown));
 }
 
 const COLUMNS = [

@@ -61,8 +61,6 @@ export function chart(title, option, height = 340) {
   };
   requestAnimationFrame(begin);
   whole.update = (next) => { option = next; draw(); };
-  whole.on = (event, seen) => { const wait = () => (instance ? instance.on(event, seen) : requestAnimationFrame(wait)); wait(); };
-  whole.instance = () => instance;
   return whole;
 }
 

@@ -2,7 +2,7 @@
 
 import { address, hashOf, noteAddress } from "./address.js";
 import { catalog, finished, get, post } from "./api.js";
-import { choice, counted, element, field, panel, stateOf, tell } from "./dom.js";
+import { choice, counted, element, field, namedResult, panel, stateOf, tell } from "./dom.js";
 import { network } from "./picture.js";
 import { boundOf, resultOf } from "./result.js";
 
@@ -29,7 +29,7 @@ export const bound = (main, address, shown) => view(main, address, shown, boundO
 
 // resultView: what is shown of the result that the address names; otherwise: what is shown without one
 async function view(main, { parts: [key], query }, shown, resultView, otherwise) {
-  const result = key && (await get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }));
+  const result = await namedResult(key, shown);
   const outcome = designPanel(main, valuesOf(query, result?.document), shown);
   outcome.replaceChildren(result ? await resultView(key, result, shown) : otherwise());
 }

@@ -1,6 +1,6 @@
 // Small helpers to build elements. Text is always set as text, never as markup.
 
-import { remove, save } from "./api.js";
+import { finished, get, post, remove, save } from "./api.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -190,6 +190,45 @@ export function timePerByte(text, unit) {
 
 export function rate(algbw, unit) {
   return unit === "link" ? `${number(algbw)} × link rate` : `${number(algbw)} ${unit}`;
+}
+
+// The result that the address names, if there is one; the alert line says why it cannot be shown.
+export async function namedResult(key, shown) {
+  return key ? get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }) : null;
+}
+
+// A form that asks for a job at `path`: `body(values)` is its request, `done(key, result)` shows what came of it. `status`
+// shows how far it is, and what is wrong.
+export function jobForm(path, body, done, status, shown, ...parts) {
+  const form = element("form", { class: "fields", submit: async (event) => {
+    event.preventDefault();
+    const button = form.querySelector("button");
+    button.disabled = true;
+    try {
+      const job = await finished(await post(path, await body(new FormData(form))), (now) => status.replaceChildren(stateOf(now)), shown.signal);
+      if (job.state !== "done" || shown.signal.aborted) return;
+      const result = await get(`/v1/results/${job.result}`);
+      status.replaceChildren();
+      done(job.result, result);
+    } catch (error) {
+      status.replaceChildren(element("p", { class: "error" }, error.message));
+    } finally {
+      button.disabled = false;
+    }
+  } }, ...parts);
+  return form;
+}
+
+// A panel with the rows of a topic, as the service tells them, in `table`; `empty` stands there for none.
+export function liveList(title, topic, table, empty, shown, seen = () => {}) {
+  const list = element("div");
+  shown.listen([topic], (_topic, { [topic]: rows }) => {
+    seen(rows);
+    if (!rows.length) return list.replaceChildren(element("p", { class: "hint" }, empty));
+    if (!table.isConnected) list.replaceChildren(table);
+    return table.show(rows);
+  });
+  return panel(title, list);
 }
 
 // How far a job is, and a button to give it up.

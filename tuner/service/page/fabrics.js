@@ -2,7 +2,7 @@
 
 import { get, post } from "./api.js";
 import { chart, lineOption } from "./chart.js";
-import { dataTable, element, facts, number, panel } from "./dom.js";
+import { dataTable, element, errorText, facts, liveList, number, panel } from "./dom.js";
 import { drawing, figure, swatch } from "./picture.js";
 
 const STATES = { healthy: "#2a9134", slow: "#e0740c", flapping: "#8052b0", dead: "#c72c2c" };
@@ -11,18 +11,9 @@ const mbit = (bits) => `${number(bits / 1e6)} Mbit/s`;
 const SAMPLES = 600, BEFORE_S = 10;
 
 export async function fabrics(main, { parts: [name] }, shown) {
-  if (name) await watch(main, name, shown);
-  else list(main, shown);
-}
-
-function list(main, shown) {
-  const rows = element("div"), table = dataTable("By name", COLUMNS, "fabrics");
-  main.append(panel("Fabrics", rows));
-  shown.listen(["fabrics"], (_topic, { fabrics: known }) => {
-    if (!known.length) return rows.replaceChildren(element("p", { class: "hint" }, "No fabric is watched. Start one with ", element("code", {}, "chorale watch fabric.yaml"), "."));
-    if (!table.isConnected) rows.replaceChildren(table);
-    return table.show(known);
-  });
+  if (name) return watch(main, name, shown);
+  const empty = element("span", {}, "No fabric is watched. Start one with ", element("code", {}, "chorale watch fabric.yaml"), ".");
+  return main.append(liveList("Fabrics", "fabrics", dataTable("By name", COLUMNS, "fabrics"), empty, shown));
 }
 
 const counts = (row) => Object.entries(row.links).map(([state, count]) => `${count} ${state}`).join(", ");
@@ -46,7 +37,7 @@ async function watch(main, name, shown) {
   const rates = rateChart(history), fabric = picture && fabricDrawing(picture, name);
   image.replaceChildren(fabric ? fabric.view : element("p", { class: "hint" }, "The network is too large to draw; its links are in the table below."));
   shown.listen([`fabric/${name}`], (_topic, now) => {
-    if (now.error?.rule) return head.replaceChildren(element("p", { class: "error" }, `${now.error.rule}; got ${now.error.value}; ${now.error.way_out}`));
+    if (now.error?.rule) return head.replaceChildren(element("p", { class: "error" }, errorText(now.error)));
     headOf(head, path, now);
     fabric?.show(now);
     table.replaceChildren(...tableOf(now));

@@ -1,45 +1,29 @@
 // Efficient networks of a size and degree: few steps or little bandwidth time.
 
 import { address, hashOf, noteAddress } from "./address.js";
-import { finished, get, post } from "./api.js";
 import { chart, lineOption } from "./chart.js";
-import { dataTable, element, field, panel, stateOf } from "./dom.js";
+import { dataTable, element, field, jobForm, namedResult, panel } from "./dom.js";
 
 const value = (text) => { const [above, below = "1"] = text.split("/"); return Number(above) / Number(below); };
 
 export async function find(main, { parts: [key], query }, shown) {
-  const report = key && (await get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }))?.document;
+  const report = (await namedResult(key, shown))?.document;
   const outcome = element("div", { class: "result" }), status = element("div", { role: "status" });
-  main.append(panel("Find a network", formOf(Object.keys(query).length || !report ? query : report, { outcome, status }, shown), status), outcome);
-  if (report) outcome.replaceChildren(frontierOf(report));
-  else outcome.replaceChildren(element("p", { class: "hint" }, "Networks that no other one beats in both steps and bandwidth."));
+  const { nodes = 64, degree = 4, bidirectional } = Object.keys(query).length || !report ? query : report;
+  const done = (result, { document: found }) => {
+    noteAddress(hashOf(["find", result], addressed(asked(new FormData(form)))), true); // the form stays as it is
+    outcome.replaceChildren(frontierOf(found));
+  };
+  const form = jobForm("/v1/finds", asked, done, status, shown,
+    field("Nodes", element("input", { name: "nodes", type: "number", min: 2, max: 16384, value: nodes, required: true })),
+    field("Degree", element("input", { name: "degree", type: "number", min: 1, max: 64, value: degree, required: true })),
+    element("label", { class: "tick" }, element("input", { name: "bidirectional", type: "checkbox", checked: [true, "true"].includes(bidirectional) }), "links in both directions"), element("button", {}, "Find"));
+  form.addEventListener("input", () => noteAddress(hashOf(["find", ...address().parts], addressed(asked(new FormData(form))))));
+  main.append(panel("Find a network", form, status), outcome);
+  outcome.replaceChildren(report ? frontierOf(report) : element("p", { class: "hint" }, "Networks that no other one beats in both steps and bandwidth."));
 }
 
-function formOf({ nodes = 64, degree = 4, bidirectional }, { outcome, status }, shown) {
-  const form = element("form", { class: "fields", submit: async (event) => {
-    event.preventDefault();
-    const body = asked(form), button = form.querySelector("button");
-    button.disabled = true;
-    try {
-      const job = await finished(await post("/v1/finds", body), (now) => status.replaceChildren(stateOf(now)), shown.signal);
-      if (job.state !== "done" || shown.signal.aborted) return;
-      noteAddress(hashOf(["find", job.result], addressed(body)), true); // the form stays as it is
-      outcome.replaceChildren(frontierOf((await get(`/v1/results/${job.result}`)).document));
-      status.replaceChildren();
-    } catch (error) {
-      status.replaceChildren(element("p", { class: "error" }, error.message));
-    } finally {
-      button.disabled = false;
-    }
-  } }, field("Nodes", element("input", { name: "nodes", type: "number", min: 2, max: 16384, value: nodes, required: true })),
-  field("Degree", element("input", { name: "degree", type: "number", min: 1, max: 64, value: degree, required: true })),
-  element("label", { class: "tick" }, element("input", { name: "bidirectional", type: "checkbox", checked: [true, "true"].includes(bidirectional) }), "links in both directions"), element("button", {}, "Find"));
-  form.addEventListener("input", () => noteAddress(hashOf(["find", ...address().parts], addressed(asked(form)))));
-  return form;
-}
-
-function asked(form) {
-  const values = new FormData(form);
+function asked(values) {
   return { nodes: Number(values.get("nodes")), degree: Number(values.get("degree")), bidirectional: values.get("bidirectional") === "on" };
 }
 

@@ -2,7 +2,7 @@
 
 import { hashOf } from "./address.js";
 import { remove } from "./api.js";
-import { dataTable, duration, element, errorText, moment, panel } from "./dom.js";
+import { dataTable, duration, element, errorText, liveList, moment } from "./dom.js";
 
 const seconds = (job) => (job.started_s && job.finished_s ? job.finished_s - job.started_s : null);
 // Where a job's result is seen: its own, or that of the schedule that it is about.
@@ -12,15 +12,9 @@ const VIEWS = {
 };
 
 export async function jobs(main, _rest, shown) {
-  const list = element("div");
-  main.append(panel("Jobs", list));
-  const schedules = new Map(), table = dataTable("Newest first", columnsOf(schedules), "jobs");
-  shown.listen(["jobs"], (_topic, { jobs: rows }) => {
-    for (const job of rows) if (job.kind === "synthesis") schedules.set(job.result, titleOf(job).replace("synthesis ", ""));
-    if (!rows.length) return list.replaceChildren(element("p", { class: "hint" }, "No jobs yet. Ask for a schedule under ", element("a", { href: "#design" }, "Design"), "."));
-    if (!table.isConnected) list.replaceChildren(table);
-    return table.show(rows);
-  });
+  const schedules = new Map(), empty = element("span", {}, "No jobs yet. Ask for a schedule under ", element("a", { href: "#design" }, "Design"), ".");
+  const seen = (rows) => { for (const job of rows) if (job.kind === "synthesis") schedules.set(job.result, titleOf(job).replace("synthesis ", "")); };
+  main.append(liveList("Jobs", "jobs", dataTable("Newest first", columnsOf(schedules), "jobs"), empty, shown, seen));
 }
 
 // schedules: what each result of a synthesis is called

@@ -1,37 +1,21 @@
 // Whether measured times are good: a file of results and the network that they are from.
 
 import { hashOf, noteAddress } from "./address.js";
-import { finished, get, post } from "./api.js";
-import { bytes, dataTable, duration, element, field, panel, stateOf } from "./dom.js";
+import { bytes, dataTable, duration, element, field, jobForm, namedResult, panel } from "./dom.js";
 
 export async function judge(main, { parts: [key] }, shown) {
-  const report = key && (await get(`/v1/results/${key}`).catch((error) => { shown.alert(error); return null; }))?.document;
+  const report = (await namedResult(key, shown))?.document;
   const outcome = element("div", { class: "result" }), status = element("div", { role: "status" });
-  main.append(panel("Is my result good?", formOf(report, { outcome, status }, shown), status), outcome);
-  if (report) outcome.replaceChildren(judgementOf(report));
-  else outcome.replaceChildren(element("p", { class: "hint" }, "Takes the output of nccl-tests, rccl-tests, OSU or chorale run --json."));
-}
-
-function formOf(report, { outcome, status }, shown) {
-  const form = element("form", { class: "fields", submit: async (event) => {
-    event.preventDefault();
-    const button = form.querySelector("button"), values = new FormData(form), file = values.get("file");
-    button.disabled = true;
-    try {
-      const body = { topology: values.get("topology"), results: await file.text(), file_name: file.name };
-      const job = await finished(await post("/v1/judgements", body), (now) => status.replaceChildren(stateOf(now)), shown.signal);
-      if (job.state !== "done" || shown.signal.aborted) return;
-      noteAddress(hashOf(["judge", job.result], {}), true); // the form stays as it is
-      outcome.replaceChildren(judgementOf((await get(`/v1/results/${job.result}`)).document));
-      status.replaceChildren();
-    } catch (error) {
-      status.replaceChildren(element("p", { class: "error" }, error.message));
-    } finally {
-      button.disabled = false;
-    }
-  } }, field("Results", element("input", { name: "file", type: "file", required: true })),
-  field("Topology", element("input", { name: "topology", value: report?.topology.spec ?? "h100:1", required: true })), element("button", {}, "Judge"));
-  return form;
+  const body = async (values) => ({ topology: values.get("topology"), results: await values.get("file").text(), file_name: values.get("file").name });
+  const done = (result, { document: found }) => {
+    noteAddress(hashOf(["judge", result], {}), true); // the form stays as it is
+    outcome.replaceChildren(judgementOf(found));
+  };
+  const form = jobForm("/v1/judgements", body, done, status, shown,
+    field("Results", element("input", { name: "file", type: "file", required: true })),
+    field("Topology", element("input", { name: "topology", value: report?.topology.spec ?? "h100:1", required: true })), element("button", {}, "Judge"));
+  main.append(panel("Is my result good?", form, status), outcome);
+  outcome.replaceChildren(report ? judgementOf(report) : element("p", { class: "hint" }, "Takes the output of nccl-tests, rccl-tests, OSU or chorale run --json."));
 }
 
 function judgementOf(report) {

@@ -2,8 +2,8 @@
 // time of a collective, and the cut that proves it, on the network.
 
 import { hashOf } from "./address.js";
-import { catalog, download, finished, get, post } from "./api.js";
-import { choice, counted, dataTable, duration, element, facts, field, number, panel, percent, rate, stateOf, timePerByte } from "./dom.js";
+import { catalog, download, get } from "./api.js";
+import { choice, counted, dataTable, duration, element, facts, field, jobForm, number, panel, percent, rate, timePerByte } from "./dom.js";
 import { loadRows, loads, network, stepSummary, tree } from "./picture.js";
 
 const STEP_MS = 900;
@@ -15,8 +15,7 @@ export async function resultOf(key, { document: report, files }, shown) {
   const links = element("div", { class: "row" }, buttons, trace, element("a", { href: hashOf(["compare", key]) }, "Compare"));
   const head = panel(`${report.method} ${report.collective}`, aboutOf(report), ...report.warnings?.map((one) => element("p", { class: "hint" }, one.message)) ?? [], links,
     element("p", { class: "hint" }, "The trace is simulated for 1 MiB; open it at ui.perfetto.dev or in chrome://tracing."));
-  const whole = element("div", { class: "result" }, head, await fabricPanel(key, report, shown), programPanel(key, report, shown));
-  return whole;
+  return element("div", { class: "result" }, head, await fabricPanel(key, report, shown), programPanel(key, report, shown));
 }
 
 function aboutOf(report) {
@@ -64,26 +63,16 @@ function programPanel(key, report, shown) {
   const suited = report.schedule.in_network ? "mscclpp-json" : "msccl-executor-xml"; // one that has what it needs
   const target = choice("target", [suited]);
   catalog().then(({ targets }) => target.replaceChildren(...targets.map((name) => element("option", { selected: name === suited }, name)))).catch(shown.alert);
-  const form = element("form", { class: "fields", submit: async (event) => {
-    event.preventDefault();
-    const values = new FormData(form);
-    try {
-      const body = { result: key, target: values.get("target"), channels: Number(values.get("channels")), instances: Number(values.get("instances")), protocol: values.get("protocol") };
-      const job = await finished(await post("/v1/programs", body), (now) => outcome.replaceChildren(stateOf(now)), shown.signal);
-      if (job.state === "done") await offer(job.result, outcome);
-    } catch (error) {
-      outcome.replaceChildren(element("p", { class: "error" }, error.message));
-    }
-  } }, field("Runtime", target), field("Channels", element("input", { name: "channels", type: "number", min: 1, value: 1 })),
-  field("Instances", element("input", { name: "instances", type: "number", min: 1, value: 1 })), field("Protocol", choice("protocol", ["Simple", "LL", "LL128"])),
-  element("button", {}, "Make the program"));
+  const body = (values) => ({ result: key, target: values.get("target"), channels: Number(values.get("channels")), instances: Number(values.get("instances")), protocol: values.get("protocol") });
+  const offer = (made, { document: program, files }) => {
+    const buttons = files.map((name) => button(`Download ${name}`, () => download(`/v1/results/${made}/files/${name}`, name)));
+    outcome.replaceChildren(element("p", { class: "row" }, `${program.target}: ${program.ranks} ranks, ${program.chunks} chunks, checked.`, buttons));
+  };
+  const form = jobForm("/v1/programs", body, offer, outcome, shown,
+    field("Runtime", target), field("Channels", element("input", { name: "channels", type: "number", min: 1, value: 1 })),
+    field("Instances", element("input", { name: "instances", type: "number", min: 1, value: 1 })), field("Protocol", choice("protocol", ["Simple", "LL", "LL128"])),
+    element("button", {}, "Make the program"));
   return panel("Program", form, outcome);
-}
-
-async function offer(key, outcome) {
-  const { document: report, files } = await get(`/v1/results/${key}`);
-  const buttons = files.map((name) => button(`Download ${name}`, () => download(`/v1/results/${key}/files/${name}`, name)));
-  outcome.replaceChildren(element("p", { class: "row" }, `${report.target}: ${report.ranks} ranks, ${report.chunks} chunks, checked.`, buttons));
 }
 
 async function fabricPanel(key, report, shown) {

@@ -58,16 +58,6 @@ def test_keys_of_other_runners_are_refused(kind: str, key: str) -> None:
     assert message.endswith(f"known here: {', '.join(SECTIONS[kind].model_fields)}")
 
 
-def test_what_the_flat_section_took_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        parse_campaign(TEXT + "runner: {kind: local, alpha_us: 5, hop_us: 1}")
-    assert str(caught.value) == (
-        "the section `runner` must use keys of its runner only, which is local; got `runner.alpha_us`, a key of "
-        "simulated; known here: kind, timeout_s, needs, at_once, where, fabric, link_mbps, probe; also the section "
-        "`runner` must use keys of its runner only, which is local; got `runner.hop_us`, a key of simulated"
-    )
-
-
 @pytest.mark.parametrize(
     ("runner", "message"),
     [
@@ -118,11 +108,6 @@ def test_costs_of_the_simulated_runner_are_exact_and_read_back_from_json() -> No
         costs = (config.alpha_us, config.hop_us, config.link_latency_us)
         assert costs == (Fraction(1, 3), Fraction(1, 10), Fraction(1, 4))
         assert config.conditions() == {"alpha_us": "1/3", "hop_us": 0.1, "link_latency_us": 0.25}
-
-
-def test_conditions_write_numbers_as_they_did_when_options_were_floats() -> None:
-    campaign = parse_campaign(TEXT + "runner: {kind: simulated, alpha_us: 3, link_mbps: 1000}")
-    assert repr(campaign.runner.config.conditions()) == "{'link_mbps': 1000.0, 'alpha_us': 3.0}"
 
 
 def test_the_schema_says_that_costs_may_be_fractions() -> None:

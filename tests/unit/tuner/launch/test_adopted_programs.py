@@ -123,24 +123,6 @@ def test_a_plan_competes_in_a_model_and_is_the_answer_where_it_wins(home, plan, 
     assert chorale(capsys, "table", "verify", tmp_path / "table").code == 0
 
 
-def test_a_plan_runs_live_beside_programs_up_to_the_final(home, plan):
-    wanted = campaign(
-        plan,
-        search={"methods": ["ring"], "programs": [str(plan)]},
-        runner={"kind": "local", "where": "loopback", "timeout_s": 120},
-        baselines=["ring", str(plan)],
-        sizes=["4KiB"],
-        final={"launches": 2},
-        repeats=2,
-    )
-    with LocalRunner(where="loopback") as runner:
-        report = run(home, wanted, runner=runner)
-    name = read_program_file(str(plan)).name
-    [trial] = adopted_trials(report)
-    assert all(size.times_s and size.baseline_times_s[name] for size in trial.sizes)
-    assert set(report.versions) == {4096}
-
-
 def test_a_plan_needs_memory_that_ranks_share(plan):
     place = f"campaign key `search.programs`: {plan}"
     for runner in ({"kind": "local"}, {"kind": "mpi"}):
@@ -205,7 +187,3 @@ def test_a_service_takes_no_files(hand):
     with pytest.raises(InvalidInput, match="unknown method in campaign key `baselines`"):
         check_methods(campaign(hand, baselines=[str(hand)]))
     check_methods(campaign(hand, baselines=[str(hand)]), files=True)
-
-
-def test_a_search_without_methods_and_programs_has_default_methods():
-    assert small_campaign(search={"channels": [1]}).search.methods

@@ -71,10 +71,6 @@ def test_the_page_needs_nothing_else() -> None:
     assert not re.search(r"url\((?!#)|@import", page())
 
 
-def test_the_same_launch_gives_the_same_page() -> None:
-    assert page() == page()
-
-
 def test_a_launch_without_results_has_a_page() -> None:
     assert "No trial is complete" in page([FAILED])
 

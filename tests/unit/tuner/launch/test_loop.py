@@ -18,7 +18,7 @@ from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.storages import open_storage
-from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.journal import Launch, patiently
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign, space_of
@@ -299,17 +299,22 @@ class TakesNothing:
         return os.write(descriptor, content)
 
 
-@pytest.mark.parametrize(("refusals", "saved"), [(12, 6), (10**6, 0)])
-def test_a_launch_waits_for_a_full_disk_and_goes_on(
+@pytest.mark.parametrize(("refusals", "saved"), [(5, 6), (10**6, 0)])
+def test_a_launch_waits_for_a_full_disk_and_goes_on_or_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, saved: int
 ) -> None:
-    monkeypatch.setattr(Store.recover, "__defaults__", (10.0, lambda seconds: None))
+    monkeypatch.setattr(patiently, "__defaults__", (lambda seconds: None,))
     store = Store(tmp_path, LAUNCH, TakesNothing(refusals).write)
     campaign = small_campaign(parallel=1)
     plan = SearchPlan(
         space_of(campaign), "study", campaign.resolved_sampler, 0, partial(trial_id, "launch"), tuple(campaign.sizes)
     )
     search = Search(plan, open_storage(None, tmp_path / "optuna.journal"), [])
-    TrialLoop(campaign, TOPOLOGY, store, search, InlineWorkers(FakeRunner()), ticking()).run()
+    loop = TrialLoop(campaign, TOPOLOGY, store, search, InlineWorkers(FakeRunner()), ticking())
+    if saved:
+        loop.run()
+    else:
+        with pytest.raises(Unavailable, match="a journal must be writable"):
+            loop.run()
     store.close()
     assert len(Store(tmp_path).trials) == saved

@@ -366,11 +366,6 @@ def test_a_champion_of_a_similar_network_comes_first(home: Home) -> None:
     assert first_trial(warm).parameters == champion
 
 
-def test_a_registry_that_is_away_is_no_reason_not_to_begin(home: Home) -> None:
-    report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
-    assert len(report.trials) == 6
-
-
 def test_a_deterministic_campaign_has_one_program_at_all_sizes_with_the_same_bits_at_all_ranks(home: Home) -> None:
     search = {"methods": ["swing-latency", "ring", "recursive-doubling"], "channels": [1]}
     campaign = small_campaign(

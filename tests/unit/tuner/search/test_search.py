@@ -119,13 +119,6 @@ def test_a_torn_study_and_a_left_lock_do_no_harm(tmp_path: Path) -> None:
     assert len(work(search)) == len(SPACE) - 4
 
 
-def test_a_study_that_is_gone_is_made_again_from_the_store(tmp_path: Path) -> None:
-    done = work(Search(plan(), open_storage(None, tmp_path / "journal")), 4)
-    (tmp_path / "journal").unlink()
-    search = Search(plan(), open_storage(None, tmp_path / "journal"), done)
-    assert told(search) == {trial.trial_id: state_of(trial) for trial in done}
-
-
 def test_numbers_in_even_steps_are_ordered_and_the_rest_are_choices() -> None:
     assert distribution_of((1, 2, 3)) == IntDistribution(1, 3, step=1)
     assert distribution_of((2, 4, 6)) == IntDistribution(2, 6, step=2)

@@ -53,12 +53,6 @@ def test_buffers_matter_on_runners_that_have_them() -> None:
     assert len(space_of(small_campaign(search=search, runner={"kind": "local"}))) == 1
 
 
-@pytest.mark.parametrize("kind", ["oneccl", "msccl"])
-def test_buffers_matter_on_libraries_that_have_them(kind: str) -> None:
-    search = {"methods": ["bfb"], "buffer_bytes": ["1MiB", "4MiB"]}
-    assert len(space_of(small_campaign(search=search, runner={"kind": kind}))) == 2
-
-
 def test_protocols_matter_on_gpus() -> None:
     search = {"methods": ["ring"], "protocol": ["LL", "LL128", "Simple"]}
     points = space_of(small_campaign(search=search, runner={"kind": "msccl"})).points

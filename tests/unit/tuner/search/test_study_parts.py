@@ -6,7 +6,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.pruners import BasePruner, MedianPruner, ThresholdPruner
-from optuna.samplers import GridSampler, RandomSampler, TPESampler
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
 from optuna.study import MaxTrialsCallback, Study
 from optuna.trial import FrozenTrial, TrialState
@@ -148,20 +148,6 @@ def test_a_callback_ends_the_search(tuned: Tuner) -> None:
     assert report.ranked_trials  # the final comparison comes nevertheless
 
 
-@pytest.mark.slow
-def test_a_grid_of_others_ends_the_search_when_it_is_used_up(tuned: Tuner) -> None:
-    grid = {
-        "method": ["bfb", "ring"],
-        "chunks": [None],
-        "channels": [1, 2],
-        "k": [None],
-        "instances": [1],
-        "depth": [1],
-    }
-    report = tuned(12, sampler=GridSampler(grid, seed=0), search={"methods": ["bfb", "ring"], "channels": [1, 2]})
-    assert {trial.candidate.channels for trial in report.trials} == {1, 2}
-
-
 def test_a_callback_that_fails_is_blamed_and_the_launch_goes_on_later(tuned: Tuner) -> None:
     def broken(study: Study, trial: FrozenTrial) -> None:
         raise KeyError("oops")
@@ -218,18 +204,6 @@ def test_no_program_that_a_pruner_ended_is_measured_under_another_name(tuned: Tu
     trials = study_of(storage).trials  # made anew from the journal
     assert {trial.state for trial in trials} == {TrialState.PRUNED}
     assert sum(len(trial.intermediate_values) == 1 for trial in trials) == len(measured)
-
-
-@pytest.mark.slow
-def test_a_pruner_that_never_prunes_gives_the_results_of_none(tuned: Tuner) -> None:
-    class Never(BasePruner):
-        def prune(self, study: Study, trial: FrozenTrial) -> bool:
-            return False
-
-    reports = [tuned(4, pruner=pruner, sampler="grid") for pruner in ("none", Never())]
-    times = [[trial.sizes for trial in report.trials if isinstance(trial, CompleteTrial)] for report in reports]
-    assert times[0] == times[1]
-    assert len(times[0]) == 4
 
 
 @pytest.mark.slow

@@ -15,17 +15,14 @@ from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
-from chorale.synth.topology.formats.json_document import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.config.building import verified_from_cache
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.service.access import Access, Caller, CallerRole, load_access, make_token
-from chorale.tuner.service.jobs import job_store
+from chorale.tuner.service.jobs import job_store, scheduler
 from chorale.tuner.service.jobs.job_specs import JobLimits, memory_estimate
-from chorale.tuner.service.jobs.scheduler import JobScheduler
-from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 
@@ -74,19 +71,6 @@ def test_other_options_are_another_synthesis(service: Service):
     first = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", **GATHER).json())
     second = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", k=1, **GATHER).json())
     assert first["result"] != second["result"]
-
-
-def test_the_same_network_under_other_names_is_recognised_and_verified(service: Service):
-    network = parse_topology("mi250:2")
-    first = service.finished(service.post("/v1/syntheses", topology="mi250:2", method="forest", **GATHER).json())
-    other, _ = renamed(network, 5)
-    job = service.finished(service.post("/v1/syntheses", topology=to_json(other), method="forest", **GATHER).json())
-    assert (job["state"], job["cached"]) == ("done", "renamed")
-    old, new = (service.client.get(f"/v1/results/{one['result']}").json()["document"] for one in (first, job))
-    assert new["cost"] == old["cost"]
-    assert new["optimality"]["gap"] == "0"
-    content = service.client.get(f"/v1/results/{job['result']}/files/schedule.parquet").content
-    assert verify(from_parquet(content, load_topology)).schedule.topology.id == other.id
 
 
 def test_a_program_is_made_of_a_result_and_checked(service: Service):
@@ -171,7 +155,7 @@ def test_a_bug_before_the_start_costs_one_job_only(service: Service, monkeypatch
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as bug:
-        bug.setattr(JobScheduler, "_task", broken)
+        bug.setattr(scheduler, "JobTask", broken)
         job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     assert (job["state"], job["error"]["kind"]) == ("failed", "crash")
     assert service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())["state"] == "done"

@@ -92,7 +92,7 @@ def test_a_job_is_stored_as_the_earlier_version_stored_it(tmp_path: Path, docume
 )
 def test_results_of_an_earlier_version_are_given_out(tmp_path: Path, path: str, body: dict[str, Any], key: str):
     store = JobStore(tmp_path)
-    store.save_result(key, "any", None, {"stored": True}, {})
+    store.save_result(key, "any", {"stored": True}, {})
     store.close()
     backend = FakeTaskBackend()
     with start_service(tmp_path, backend) as client:
@@ -102,9 +102,8 @@ def test_results_of_an_earlier_version_are_given_out(tmp_path: Path, path: str, 
 
 def test_bounds_of_a_version_that_knew_no_switches_that_add_are_computed_anew(tmp_path: Path):
     store = JobStore(tmp_path)
-    store.save_result(
-        "4cd6b83aaa026b1989baee13d819992d68e7163107d33fefc93cb55badd9f0c8", "any", None, {"stored": True}, {}
-    )
+    key = "4cd6b83aaa026b1989baee13d819992d68e7163107d33fefc93cb55badd9f0c8"
+    store.save_result(key, "any", {"stored": True}, {})
     store.close()
     with start_service(tmp_path, FakeTaskBackend()) as client:
         answer = client.post("/v1/bounds", json={"topology": "a100:2"})

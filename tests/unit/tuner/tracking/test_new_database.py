@@ -13,28 +13,6 @@ from chorale.synth.errors import Unavailable
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 ROOT = Path(__file__).parents[4]
-KILLED = """
-import os, sys
-from pathlib import Path
-from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
-load_mlflow()
-import mlflow.store.db.utils as utils, mlflow.store.model_registry.sqlalchemy_store as registry
-import mlflow.store.tracking.sqlalchemy_store as tracking
-def die(engine):
-    utils.InitialBase.metadata.create_all(engine)
-    with engine.begin() as connection:  # a step that is done, but not yet noted
-        connection.exec_driver_sql("CREATE TABLE scorers (scorer_id TEXT)")
-    os._exit(9)
-for module in (utils, registry, tracking):
-    module._initialize_tables = die
-MlflowStore(sys.argv[1], Path(sys.argv[2]))
-"""
-WORKING = """
-import sys
-from pathlib import Path
-from chorale.tuner.tracking.mlflow_store import MlflowStore
-print(MlflowStore(sys.argv[1], Path(sys.argv[2])).experiment(sys.argv[3]))
-"""
 
 
 def start(code: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -81,25 +59,6 @@ def test_one_of_several_makes_it(tmp_path: Path, mlflow_template: Path) -> None:
     answers = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0] * 4, answers
     assert sorted(out for out, _ in answers) == ["", "", "", "made\n"]
-    assert stat.S_IMODE((tmp_path / "mlflow.db").stat().st_mode) == 0o600
-
-
-@pytest.mark.slow
-def test_whoever_is_killed_while_making_it_leaves_nothing_in_its_place(tmp_path: Path) -> None:
-    process = start(KILLED, tmp_path)
-    process.communicate(timeout=60)
-    assert process.returncode == 9
-    store = MlflowStore(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "artifacts")
-    assert store.experiment("first")
-    assert sorted(path.name for path in tmp_path.glob("*.new*")) == []
-
-
-@pytest.mark.slow
-def test_several_at_once_make_one(tmp_path: Path) -> None:
-    processes = [start(WORKING, tmp_path, name) for name in ("a", "b", "c")]
-    answers = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0], answers
-    assert len({out for out, _ in answers}) == 3
     assert stat.S_IMODE((tmp_path / "mlflow.db").stat().st_mode) == 0o600
 
 

@@ -13,7 +13,6 @@ from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking.champions import best_programs
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from chorale.tuner.tracking.registry import (
-    LIBRARY_ALGORITHM,
     MANIFEST_FILE,
     PROGRAM_ID,
     RUNNER,
@@ -35,12 +34,6 @@ def test_the_same_program_from_another_kind_of_runner_is_another_version() -> No
     assert is_same(tags(), tags())
     assert not is_same(tags(runner="simulated"), tags())
     assert not is_same({}, tags())
-
-
-def test_algorithms_of_the_library_are_versions_by_name() -> None:
-    assert is_same({RUNNER: "oneccl", LIBRARY_ALGORITHM: "ring"}, {RUNNER: "oneccl", LIBRARY_ALGORITHM: "ring"})
-    assert not is_same({RUNNER: "oneccl", LIBRARY_ALGORITHM: "ring"}, {RUNNER: "oneccl", LIBRARY_ALGORITHM: "direct"})
-    assert not is_same({RUNNER: "local"}, {RUNNER: "local", LIBRARY_ALGORITHM: "ring"})
 
 
 def test_the_version_behind_an_alias_is_found_and_nothing_where_there_is_none(home: Home, tmp_path: Path) -> None:

@@ -35,11 +35,6 @@ def test_a_shared_measurement_does_not_take_part_twice() -> None:
     assert finalists([first, twin]) == [first]
 
 
-def test_no_trials_have_no_final() -> None:
-    assert finalists([]) == []
-    assert ranked_trials([], None) == []
-
-
 def test_the_final_decides_and_without_one_the_trials_do() -> None:
     lucky, steady = trial(1, (1.0, 9.0), (1.0, 9.0)), trial(2, (2.0, 9.0), (2.0, 9.0))
     results = {lucky.trial_id: steady.sizes, steady.trial_id: lucky.sizes}

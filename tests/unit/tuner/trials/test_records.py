@@ -1,11 +1,8 @@
 """Trials: derived numbers, and JSON there and back."""
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from chorale.runners.api.base import FailureKind
 from chorale.tuner.trials.records import (
@@ -44,12 +41,6 @@ def test_a_record_survives_json(record: TrialRecord) -> None:
     assert trial_codec.validate_json(line) == record
 
 
-@pytest.mark.parametrize("line", [b"{}", b'{"state":"running"}', b"[]", b'{"state":"pruned","reason":1}'])
-def test_other_json_is_no_record(line: bytes) -> None:
-    with pytest.raises(ValidationError):
-        trial_codec.validate_json(line)
-
-
 def test_speedup_is_the_geometric_mean_over_the_fastest_baseline() -> None:
     times = {"slow": (9.0, 9.0, 9.0), "fast": (8.0, 2.0, 4.0)}
     sizes = (SizeResult(100, 120, (1.0, 2.0, 1.0), times), SizeResult(200, 200, (16.0,), times))
@@ -70,7 +61,3 @@ def test_trial_ids_differ_by_launch_and_by_every_parameter() -> None:
 def test_a_candidate_shows_what_is_not_plain() -> None:
     assert str(Candidate("bfb", chunks=2, channels=4)) == "bfb chunks=2 channels=4"
     assert str(Candidate("bfb")) == "bfb"
-
-
-def test_the_objective_of_equal_times_is_one() -> None:
-    assert math.isclose(complete(Candidate("ring"), time_s=2.0).speedup, 1.0)
