@@ -110,10 +110,9 @@ random-collectives: setup
 	$(BIN)/python -m tests.live.job.random_collectives --count 10000 --seed 1
 	$(BIN)/python -m tests.live.job.random_collectives --count 40 --seed 1 --kill
 
-# 500 random sequences of faults, each with a history that is checked; then one long campaign on three nodes.
+# 500 random sequences of faults, each with a history that is checked.
 soak: setup
 	$(BIN)/python -m tests.soak --count 500 --seed 1
-	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40
 
 # Single faults of processes, hosts, disks, services and clocks in the middle of a launch: a table. As root.
 faults: setup

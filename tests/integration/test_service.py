@@ -85,12 +85,3 @@ def test_a_job_goes_on_after_the_service_was_killed(tmp_path):
         again = client.post("/v1/syntheses", json=body)
         assert again.json()["cached"] == "yes"
         assert client.get("/").headers["content-type"].startswith("text/html")
-
-
-@pytest.mark.slow
-def test_mixed_jobs_in_one_service_under_load_all_succeed(tmp_path):
-    from tests.integration.mixed_jobs import busy, ended_jobs  # noqa: PLC0415  # it imports this module
-
-    with serving(tmp_path, free_port()) as (client, _), busy(2):
-        jobs = ended_jobs(client, 12, 240)
-    assert [job for job in jobs if job["state"] != "done"] == []

@@ -18,15 +18,7 @@ from chorale.synth.topology.spec import parse_topology
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 4
-COMMANDS = {
-    "simulate": ("simulate", "s.parquet", "--sizes", "1MiB", "--link-gbps", "100"),
-    "verify": ("verify", "s.parquet"),
-    "show": ("show", "s.parquet"),
-    "lower": ("lower", "s.parquet", "-o", "{number}.xml"),
-    "compare": ("compare", "s.parquet", "s.parquet"),
-    "export": ("export", "s.parquet", "-o", "job-{number}"),
-    "failures": ("failures", "a100:2"),
-}
+COMMAND = ("simulate", "s.parquet", "--sizes", "1MiB", "--link-gbps", "100")
 
 THREADS = """
 import os, pathlib, sys
@@ -49,20 +41,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def exit_codes(folder: Path, command: tuple[str, ...], times: int) -> list[tuple[int, str]]:
-    """Run `command` in `folder` `times` times, four at a time; return codes and errors."""
-    environment = {**os.environ, "CHORALE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
-
-    def run(number: int) -> tuple[int, str]:
-        words = [word.format(number=number) for word in command]
-        line = [sys.executable, "-m", "chorale", *words]
-        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        return done.returncode, done.stderr if done.returncode else ""
-
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        return list(threads.map(run, range(times)))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_reading_a_schedule_starts_no_thread(folder: Path) -> None:
     command = [sys.executable, "-c", THREADS, str(folder / "s.parquet")]
@@ -71,11 +49,12 @@ def test_reading_a_schedule_starts_no_thread(folder: Path) -> None:
 
 
 def test_a_few_commands_side_by_side(folder: Path) -> None:
-    assert exit_codes(folder, COMMANDS["simulate"], 4) == [(0, "")] * 4
+    environment = {**os.environ, "CHORALE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
 
+    def run(_number: int) -> tuple[int, str]:
+        line = [sys.executable, "-m", "chorale", *COMMAND]
+        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr if done.returncode else ""
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_hundred_times(folder: Path, name: str) -> None:
-    assert exit_codes(folder, COMMANDS[name], 100) == [(0, "")] * 100
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        assert list(threads.map(run, range(AT_ONCE))) == [(0, "")] * AT_ONCE

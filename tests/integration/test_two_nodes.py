@@ -30,17 +30,3 @@ def test_a_node_that_dies_in_the_middle_changes_no_answer(tmp_path: Path) -> Non
     assert found["squares"] == [task * task for task in range(TASKS)]
     assert found["attempts"] > TASKS  # tasks of the dead node were done again
     assert found["left_connected"]  # closing the executor left the cluster that it joined
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_the_finder_survives_a_node(tmp_path: Path) -> None:
-    """The base search and the scores of many sizes, each with a node killed while its tasks were running."""
-    found = run_script("find_on_two_nodes", tmp_path, 280)
-    for part in ("search", "scores"):
-        assert found[part]["nodes_at_the_kill"] == 2, part
-        assert found[part]["lost_tasks"] > 0, part
-        assert found[part]["answer"] == found[part]["serial"], part
-    assert len(found["search"]["serial"]) >= 2
-    assert len(found["scores"]["serial"]) == 396

@@ -118,28 +118,6 @@ def test_under_a_flood_of_one_token_the_requests_of_another_are_planned_in_turn(
     assert max(place for place, owner in enumerate(planning.order) if owner == "operator") <= 7  # of 12
 
 
-def test_under_a_flood_of_jobs_those_of_another_token_take_turns(tmp_path: Path):
-    with attacked(tmp_path, jobs=1000) as service:
-        service.backend.held.set()
-        for role, sizes in (("planner", range(3, 33)), ("operator", range(40, 45))):
-            for nodes in sizes:
-                assert service.ask("POST", "/v1/bounds", role, {"topology": f"ring:{nodes}"}).status_code == 202
-                service.clock.now_s += 1
-            wait_until(lambda: service.backend.started)
-        service.clock.ticks = True  # so that starts are told apart
-        service.backend.held.clear()
-        ended = ("done", "failed")
-        states: list[Any] = []
-
-        def all_ended() -> bool:
-            states[:] = service.ask("GET", "/v1/jobs?limit=100", "local").json()["jobs"]
-            return all(job["state"] in ended for job in states)
-
-        wait_until(all_ended)
-    order = [job["owner"] for job in sorted(states, key=lambda job: job["started_s"])]
-    assert [index for index, owner in enumerate(order) if owner == "operator"] == [1, 3, 5, 7, 9]
-
-
 def test_a_job_that_takes_too_long_is_stopped_and_has_failed(tmp_path: Path):
     with attacked(tmp_path, JobLimits(job_s=100.0)) as service:
         service.backend.held.set()

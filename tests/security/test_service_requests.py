@@ -120,22 +120,6 @@ def _silent(model: type[BaseModel], path: str) -> Iterator[str]:
             yield f"{path}{name}"
 
 
-def test_a_new_field_with_text_is_closed_until_it_is_marked():
-    class Toy(BaseModel):
-        folder: Path = Path()
-        command: list[str] = []
-        environment: dict[str, str] = {}
-        text: str | None = None
-        count: int = 0
-
-    assert [name for name, field in Toy.model_fields.items() if is_closed(field)] == [
-        "folder",
-        "command",
-        "environment",
-        "text",
-    ]
-
-
 @pytest.mark.parametrize("role", ROLES[1:])
 @pytest.mark.parametrize(
     "changes",
