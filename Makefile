@@ -105,10 +105,10 @@ sanitizers: setup
 	$(BIN)/python -m pytest -m 'not slow' -n logical --maxprocesses 4 --dist loadfile tests/unit/synth; status=$$?; \
 		$(BIN)/python setup.py --quiet build_ext --force --inplace && exit $$status
 
-# Random collectives of jobs in torch against gloo, and jobs of which a rank is killed.
+# Random collectives of jobs in torch against gloo, and jobs of which a rank dies or stalls.
 random-collectives: setup
 	$(BIN)/python -m tests.live.job.random_collectives --count 10000 --seed 1
-	$(BIN)/python -m tests.live.job.random_collectives --count 40 --seed 1 --kill
+	$(BIN)/python -m tests.live.job.torch.rank_failures --rounds 4
 
 # 500 random sequences of faults, each with a history that is checked.
 soak: setup

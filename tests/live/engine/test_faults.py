@@ -66,7 +66,7 @@ def processes(request: pytest.FixtureRequest) -> Iterator[Processes]:
 
 @pytest.mark.parametrize(
     "processes",
-    [(transport, "SIGKILL", step, 20.0) for transport in ("tcp", "unix", "shm") for step in (1, 3, 7)],
+    [(transport, "SIGKILL", step, 20.0) for transport, step in (("tcp", 1), ("unix", 3), ("shm", 7))],
     indirect=True,
 )
 def test_the_others_notice_soon_that_a_rank_was_killed(processes: Processes) -> None:

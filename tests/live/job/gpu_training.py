@@ -12,7 +12,7 @@ WIDTH = 256
 def ddp(rank: int, device: str) -> list[float]:
     """Return the losses of a model whose gradients go in several buckets while others are computed."""
     model = torch.nn.parallel.DistributedDataParallel(_model(device), bucket_cap_mb=0.4)
-    return losses(model, rank, device, WIDTH, STEPS)
+    return _losses(model, rank, device)
 
 
 def fsdp(rank: int, device: str) -> list[float]:
@@ -25,7 +25,7 @@ def fsdp(rank: int, device: str) -> list[float]:
         if isinstance(layer, torch.nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return losses(model, rank, device, WIDTH, STEPS)
+    return _losses(model, rank, device)
 
 
 def _model(device: str) -> Any:
@@ -36,12 +36,12 @@ def _model(device: str) -> Any:
     return torch.nn.Sequential(*layers, torch.nn.Linear(WIDTH, 10)).to(device)
 
 
-def losses(model: Any, rank: int, device: str, width: int, steps: int) -> list[float]:
-    """Return the losses of `model` while it is trained on data of each rank's own, of `width` numbers."""
+def _losses(model: Any, rank: int, device: str) -> list[float]:
+    """Return the losses of `model` while it is trained on data of each rank's own."""
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     draw, seen = torch.Generator().manual_seed(rank), []
-    for _ in range(steps):
-        data = torch.randn(32, width, generator=draw).to(device)
+    for _ in range(STEPS):
+        data = torch.randn(32, WIDTH, generator=draw).to(device)
         labels = torch.randint(0, 10, (32,), generator=draw).to(device)
         loss = torch.nn.functional.cross_entropy(model(data), labels)
         optimizer.zero_grad()

@@ -9,55 +9,31 @@ from pathlib import Path
 from chorale.job.mpi.preload import preload_library
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
-from chorale.job.table.verification import table_program
 from chorale.runners.mpi.launch import find_mpiexec, mpi_version
-from chorale.synth.build.build import build
-from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.lowering.lower import lower
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods.alltoall.schedule import alltoall_schedule
-from chorale.synth.methods.method import Options
-from chorale.synth.targets.registry import target_named
-from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify.verify import verify
+from tests.live.job.torch.tables import alltoall_program, program_for
 
 RANKS = 4
 ROOT = 1
-TARGET = "oneccl-xml"
 PROGRAM = Path(__file__).parent / "mpi_program.c"
-COLLECTIVES: Mapping[str, tuple[Collective, str]] = {
-    "allgather": (ALLGATHER, "ring"),
-    "reduce_scatter": (REDUCE_SCATTER, "ring"),
-    "allreduce": (ALLREDUCE, "ring"),
-    "broadcast": (Collective(CollectiveName.BROADCAST, ROOT), "forest"),
-    "reduce": (Collective(CollectiveName.REDUCE, ROOT), "forest"),
-    "alltoall": (ALLTOALL, "alltoall"),
-}
+COLLECTIVES = ("allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall")
 
 
 @cache
-def program_of(collective: str, topology: str = "ring:4", method: str | None = None) -> TableProgram:
-    """Return a program for `topology`."""
-    goal, usual = COLLECTIVES[collective]
-    if goal == ALLTOALL:
-        schedule = verify(alltoall_schedule(parse_topology(topology), 2))
-        text = target_named(TARGET).emit(lower(schedule, LoweringOptions(TARGET)))
-        return table_program(text.encode(), TARGET, usual, {})
-    source = ScheduleRequest(parse_topology(topology), goal, method or usual, Options(), 1)
-    built = build(BuildRequest(source, LoweringOptions(TARGET)))
-    assert isinstance(built, BuildResult)
-    return table_program(built.program_text.encode(), TARGET, method or usual, {})
+def program_of(collective: str) -> TableProgram:
+    """Return a program for ring:4."""
+    if collective == "alltoall":
+        return alltoall_program()
+    return program_for(collective, ROOT if collective in ("broadcast", "reduce") else None)
 
 
-def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0, library: bool = False) -> Path:
-    """Write a table whose entries are for all sizes from `min_bytes` on; with `library` they all say the library's."""
+def write_table(path: Path, collectives: Sequence[str], min_bytes: int = 0) -> Path:
+    """Write a table whose entries are for all sizes from `min_bytes` on."""
     programs = {name: program_of(name) for name in collectives}
     entries = tuple(
-        JobEntry(name, ANY_DTYPE, None, program.root, min_bytes, None, None if library else program.digest)
+        JobEntry(name, ANY_DTYPE, None, program.root, min_bytes, None, program.digest)
         for name, program in programs.items()
     )
-    named = {} if library else {program.digest: program for program in programs.values()}
+    named = {program.digest: program for program in programs.values()}
     path.write_bytes(table_bytes(Table({"spec": "ring:4"}, RANKS, entries, named)))
     return path
 

@@ -59,7 +59,7 @@ class Installation:
         subprocess.run([*build, *(["-DPENDING"] if pending else []), "-o", program], check=True, cwd=folder)
         variables = {
             "LD_PRELOAD": str(preload_library(self.command("mpicc"))),
-            "CHORALE_TABLE": str(write_table(table, list(COLLECTIVES))),
+            "CHORALE_TABLE": str(write_table(table, COLLECTIVES)),
             "CHORALE_REPORT": str(report),
             "CHORALE_STRICT": "1" if strict else "0",
         }

@@ -1,10 +1,9 @@
-"""Random collectives on eight ranks against gloo, and with peers that are killed.
+"""Random collectives on eight ranks against gloo.
 
     python -m tests.live.job.random_collectives --count 10000 --seed 1
-    python -m tests.live.job.random_collectives --count 20 --seed 1 --kill
 
 A job makes PER_JOB calls, a few at a time on several groups, with a table of random programs; the transport changes
-from job to job. With --kill, `count` is that of jobs, in each of which a rank is killed at a random time.
+from job to job.
 """
 
 import argparse
@@ -12,7 +11,6 @@ import json
 import multiprocessing
 import os
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -34,9 +32,7 @@ from tests.live.job.random_tables import GROUPS, random_table
 
 RANKS = 8
 PER_JOB = 1000
-LIMIT_S = {"sweep": 120.0, "kill": 10.0}
-GRACE_S = 10.0
-"""What ending a process may take beyond the limit of its calls."""
+LIMIT_S = 120.0
 TRANSPORTS = ("engine", "batched")
 
 
@@ -48,11 +44,6 @@ class Job:
     transport: str
     calls: int
     seed: int
-    kills: bool
-
-    @property
-    def limit_s(self) -> float:
-        return LIMIT_S["kill" if self.kills else "sweep"]
 
 
 def sweep(count: int, seed: int) -> list[str]:
@@ -61,24 +52,11 @@ def sweep(count: int, seed: int) -> list[str]:
     for turn, first in enumerate(range(0, count, PER_JOB)):
         with tempfile.TemporaryDirectory() as folder:
             transport = TRANSPORTS[(turn + seed) % len(TRANSPORTS)]
-            job = Job(Path(folder), transport, min(PER_JOB, count - first), seed * 1000 + turn, False)
+            job = Job(Path(folder), transport, min(PER_JOB, count - first), seed * 1000 + turn)
             start = time.monotonic()
-            wrong += _ended(job, _started(job), job.limit_s * 5)
+            wrong += _ended(job, _started(job), LIMIT_S * 5)
             seconds = time.monotonic() - start
             _say(f"{first + job.calls} of {count} by {transport}: {len(wrong)} failures, {seconds:.0f} s, {_ran(job)}")
-    return wrong
-
-
-def killings(count: int, seed: int) -> list[str]:
-    """Kill a rank in each of `count` jobs; return what went wrong with the others."""
-    wrong: list[str] = []
-    for turn in range(count):
-        with tempfile.TemporaryDirectory() as folder:
-            transport = TRANSPORTS[turn % len(TRANSPORTS)]
-            job = Job(Path(folder), transport, 1 << 30, seed * 1000 + turn, True)
-            said, seconds = _killed(job, random.Random(job.seed))
-            wrong += said
-            _say(f"{turn + 1} of {count} by {transport}: {len(wrong)} failures, survivors ended within {seconds:.1f} s")
     return wrong
 
 
@@ -111,33 +89,6 @@ def _ended(job: Job, processes: Sequence[Any], limit_s: float) -> list[str]:
     return found
 
 
-def _killed(job: Job, draw: random.Random) -> tuple[list[str], float]:
-    processes = _started(job)
-    victim = draw.randrange(RANKS)
-    deadline_s = time.monotonic() + 120
-    while not all((job.folder / f"{rank}.ready").exists() for rank in range(RANKS)):
-        if time.monotonic() > deadline_s:
-            break
-        time.sleep(0.02)
-    time.sleep(draw.uniform(0, 1.0))
-    os.kill(processes[victim].pid, signal.SIGKILL)
-    start = time.monotonic()
-    limit_s = job.limit_s + GRACE_S
-    while any(process.is_alive() for process in processes) and time.monotonic() < start + limit_s:
-        time.sleep(0.02)
-    seconds = time.monotonic() - start
-    alive = [rank for rank, process in enumerate(processes) if process.is_alive()]
-    wrong = [f"{job.transport}, seed {job.seed}: rank {rank} does not end" for rank in alive]
-    for process in processes:
-        process.kill()
-        process.join()
-    for rank in set(range(RANKS)) - {victim, *alive}:
-        error = _said(job, rank).get("error", "")
-        if len(error) < 20:
-            wrong.append(f"{job.transport}, seed {job.seed}: rank {rank} ended without a clear error: {error!r}")
-    return wrong, seconds
-
-
 def _said(job: Job, rank: int) -> dict[str, Any]:
     path = job.folder / f"{rank}.json"
     return json.loads(path.read_text()) if path.exists() else {}
@@ -162,9 +113,7 @@ def _rank(job: Job, rank: int) -> None:
     try:
         _calls(job, rank, said["complaints"])
     except Exception as error:  # what a rank says of it is looked at
-        said["error"] = f"{type(error).__name__}: {error}"
-        if not job.kills:
-            said["complaints"].append(said["error"])
+        said["complaints"].append(f"{type(error).__name__}: {error}")
     counts = report()
     said |= {name: sum(entry["calls"] for entry in counts[name]) for name in ("programs", "fallbacks")}
     (job.folder / f"{rank}.json").write_text(json.dumps(said))
@@ -172,7 +121,7 @@ def _rank(job: Job, rank: int) -> None:
 
 def _calls(job: Job, rank: int, complaints: list[str]) -> None:
     store = dist.FileStore(str(job.folder / "store"), RANKS)
-    timeout = timedelta(seconds=job.limit_s)
+    timeout = timedelta(seconds=LIMIT_S)
     dist.init_process_group("chorale", store=store, rank=rank, world_size=RANKS, timeout=timeout)
     try:
         groups = [dist.new_group(list(members), backend="chorale", timeout=timeout) for members in GROUPS]
@@ -184,8 +133,6 @@ def _calls(job: Job, rank: int, complaints: list[str]) -> None:
             order = draw.random()
             done += len(burst)
             complaints += _burst([call for call in burst if rank in call.members], rank, groups, references, order)
-            if job.kills:
-                complaints.clear()
     finally:
         dist.destroy_process_group()
 
@@ -207,9 +154,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kill", action="store_true")
     given = parser.parse_args(arguments)
-    wrong = (killings if given.kill else sweep)(given.count, given.seed)
+    wrong = sweep(given.count, given.seed)
     for text in wrong[:20]:
         _say(text)
     return min(len(wrong), 100)

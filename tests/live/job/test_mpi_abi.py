@@ -22,7 +22,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_program_of_another_mpi_is_refused_in_a_line(program: Path, tmp_path: Path) -> None:
-    table = write_table(tmp_path / "table", tuple(COLLECTIVES))
+    table = write_table(tmp_path / "table", COLLECTIVES)
     done = run_job((program, "1024", "1"), {"CHORALE_TABLE": str(table)})
     assert done.returncode != 0
     assert "all right" not in done.stdout
@@ -36,7 +36,7 @@ def test_a_program_of_another_mpi_is_refused_in_a_line(program: Path, tmp_path: 
 
 @pytest.mark.slow  # another library is built
 def test_a_library_of_its_own_serves_it(program: Path, tmp_path: Path) -> None:
-    table, report = write_table(tmp_path / "table", tuple(COLLECTIVES)), tmp_path / "report"
+    table, report = write_table(tmp_path / "table", COLLECTIVES), tmp_path / "report"
     environment = {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1", "CHORALE_REPORT": str(report)}
     done = run_job((program, "65536", "2"), environment, preload_library(mpicc=compiler("mpicc_abi")))
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,8 @@ from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 from chorale.runners.fabric.fabric import bring_up, take_down
 from chorale.synth.topology.spec import parse_topology
-from tests.live.job.mpi_jobs import program_of, write_table
+from tests.live.job.mpi_jobs import write_table
+from tests.live.job.torch.tables import program_for
 from tests.live.mpi import needs_mpi
 from tests.live.on_fabrics import LINK_MBPS, require_fabrics
 
@@ -24,8 +25,8 @@ LOOPBACK = ("--where", "loopback", "--repeats", "2", "--turns", "1", "--json")
 
 def cube_table(path: Path) -> Path:
     """Write a table for hypercube:3: few steps for small sizes, least load of links for others."""
-    small = program_of("allreduce", "hypercube:3", "recursive-doubling")
-    large = program_of("allreduce", "hypercube:3", "bfb")
+    small = program_for("allreduce", spec="hypercube:3", method="recursive-doubling")
+    large = program_for("allreduce", spec="hypercube:3", method="bfb")
     entries = (
         JobEntry("allreduce", ANY_DTYPE, None, None, 0, 16383, small.digest),
         JobEntry("allreduce", ANY_DTYPE, None, None, 16384, None, large.digest),

@@ -24,7 +24,7 @@ SUPERVISED = '"$@"; for i in $(seq 600); do test -e "$0/over" && exit; sleep 0.1
 
 def endings(folder: Path, delay_s: float) -> list[dict[str, object]]:
     """Return what the surviving ranks say of a job of which one is killed after `delay_s`."""
-    table = write_table(folder / "table", tuple(COLLECTIVES))
+    table = write_table(folder / "table", COLLECTIVES)
     rank = (sys.executable, "-m", "tests.live.job.mpi_endless", str(folder), str(VICTIM), str(delay_s))
     variables = {"CHORALE_TABLE": str(table), "CHORALE_STRICT": "1", "CHORALE_TIMEOUT_S": str(LIMIT_S)}
     command, environment = job_command(("/bin/sh", "-c", SUPERVISED, folder, *rank), variables)
@@ -62,7 +62,7 @@ def test_the_others_end_with_an_error(delay_s: float, tmp_path: Path) -> None:
 
 def test_a_job_that_does_not_handle_errors_ends(tmp_path: Path) -> None:
     """As the launcher and MPI have it: all ranks end, and the job has failed."""
-    table = write_table(tmp_path / "table", tuple(COLLECTIVES))
+    table = write_table(tmp_path / "table", COLLECTIVES)
     rank = (sys.executable, "-m", "tests.live.job.mpi_endless", str(tmp_path), str(VICTIM), "0.1")
     command, environment = job_command(rank, {"CHORALE_TABLE": str(table)})
     done = subprocess.run(

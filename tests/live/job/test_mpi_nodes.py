@@ -24,7 +24,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table(tmp_path_factory.mktemp("table") / "table", tuple(COLLECTIVES))
+    return write_table(tmp_path_factory.mktemp("table") / "table", COLLECTIVES)
 
 
 def report_of(program: Path, table: Path, node: str, ranks: int, environment: dict[str, str]) -> dict[str, Any]:

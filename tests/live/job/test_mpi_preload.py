@@ -22,7 +22,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_table(tmp_path_factory.mktemp("table") / "table", tuple(COLLECTIVES))
+    return write_table(tmp_path_factory.mktemp("table") / "table", COLLECTIVES)
 
 
 def test_a_c_program_runs_tuned_programs_and_its_results_are_right(program: Path, tmp_path: Path) -> None:

@@ -211,19 +211,3 @@ def functional_and_compiled(meeting: Meeting) -> None:
         compiled = torch.compile(step, backend="eager", fullgraph=True)
         assert torch.equal(compiled(tensor), expected)
         assert program_calls() == {"allreduce": 2, "allgather": 2, "reduce_scatter": 2}
-
-
-SCENARIOS = {
-    scenario.__name__: scenario
-    for scenario in (
-        every_type_and_operation,
-        every_collective,
-        strides_that_differ_by_rank,
-        types_that_are_moved,
-        what_programs_do_not_serve,
-        asynchronous_work,
-        calls_in_callbacks,
-        coalesced_forms,
-        functional_and_compiled,
-    )
-}

@@ -66,9 +66,3 @@ def distributed_tensors(meeting: Meeting) -> None:
         assert torch.equal(left.redistribute(mesh, [Replicate()]).to_local(), whole)
         calls = program_calls()
         assert calls.keys() >= {"allreduce", "reduce_scatter", "allgather"}, calls
-
-
-SCENARIOS = {
-    scenario.__name__: scenario
-    for scenario in (mesh_of_two_by_two, group_without_programs, groups_at_once, distributed_tensors)
-}

@@ -84,6 +84,3 @@ def _expect(tensor: torch.Tensor, wanted: torch.Tensor) -> None:
 def _done(work: dist.Work | None) -> None:
     if work is not None:
         work.wait()
-
-
-SCENARIOS = {scenario.__name__: scenario for scenario in (tensors_with_gaps, averages_of_integers)}

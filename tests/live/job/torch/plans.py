@@ -110,6 +110,3 @@ def plans_of_a_stalled_peer(meeting: Meeting) -> None:
             ):
                 dist.all_reduce(torch.ones(100))
         assert time.monotonic() - begin < 16
-
-
-SCENARIOS = {each.__name__: each for each in (plans_on_stand_ins, plans_without_gpus, plans_of_a_stalled_peer)}

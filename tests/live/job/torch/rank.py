@@ -21,8 +21,10 @@ from tests.live.job.torch.meeting import Meeting
 SCENARIOS: Mapping[str, Callable[[Meeting], None]] = {
     name: scenario
     for module in (collectives, groups, library, plans, training, refusals, recorded, reloading, unusual)
-    for name, scenario in module.SCENARIOS.items()
+    for name, scenario in vars(module).items()
+    if callable(scenario) and scenario.__module__ == module.__name__ and not name.startswith("_")
 }
+"""The public functions of these modules."""
 
 
 SCENARIO_LIMIT_S = 100.0

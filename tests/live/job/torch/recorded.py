@@ -63,6 +63,3 @@ def _recorded(meeting: Meeting, name: str, **environment: str) -> dict[CallKey, 
     record = recorder.record()
     assert all(count.seconds > 0 for count in record.calls.values())
     return {key: count.calls for key, count in record.calls.items()}
-
-
-SCENARIOS = {scenario.__name__: scenario for scenario in (recorded_calls, recorded_programs)}

@@ -173,20 +173,3 @@ def rank_that_does_not_come(meeting: Meeting) -> None:
 def _alone(meeting: Meeting) -> Meeting:
     """Return how this rank meets nobody else."""
     return replace(meeting, folder=meeting.folder / str(meeting.rank), rank=0, ranks=1)
-
-
-SCENARIOS = {
-    scenario.__name__: scenario
-    for scenario in (
-        strict_mode,
-        tables_that_differ,
-        table_that_a_rank_cannot_read,
-        report_at_the_end,
-        stalled_peer,
-        abort_ends_threads,
-        overhead_of_the_library,
-        endless,
-        exit_without_destroy,
-        rank_that_does_not_come,
-    )
-}

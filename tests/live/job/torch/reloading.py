@@ -164,13 +164,3 @@ def no_reload(meeting: Meeting) -> None:
         for step in range(20):
             _sum(meeting, step)
         assert report()["reloads"] == []
-
-
-SCENARIOS = {
-    scenario.__name__: scenario
-    for scenario in (
-        forged_table,
-        *(table_replaced, table_replaced_twice, table_that_a_rank_cannot_load, table_for_other_ranks, no_reload),
-        status_of_a_running_job,
-    )
-}

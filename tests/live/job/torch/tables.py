@@ -26,10 +26,13 @@ LARGEST = 1 << 20
 """Vectors of more bytes are the library's."""
 
 
-def program_for(collective: str, root: int | None = None, ranks: int = 4) -> TableProgram:
-    topology = parse_topology(f"ring:{ranks}" if ranks > 2 else "complete:2")
+def program_for(
+    collective: str, root: int | None = None, ranks: int = 4, spec: str = "", method: str = ""
+) -> TableProgram:
+    """Return a program for the network `spec`, by default a ring of `ranks`."""
+    topology = parse_topology(spec or (f"ring:{ranks}" if ranks > 2 else "complete:2"))
     wanted = Collective(CollectiveName(collective), root)
-    method = "ring" if root is None and ranks > 2 else "forest"
+    method = method or ("ring" if root is None and ranks > 2 else "forest")
     source = ScheduleRequest(topology, wanted, method, Options(), 1)
     built = build(BuildRequest(source, LoweringOptions("oneccl-xml")))
     assert isinstance(built, BuildResult)

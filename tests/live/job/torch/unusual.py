@@ -181,18 +181,3 @@ def detailed_debugging(meeting: Meeting) -> None:
         assert meeting.rank or path.exists()
     finally:
         dist.set_debug_level(dist.DebugLevel.OFF)
-
-
-SCENARIOS = {
-    scenario.__name__: scenario
-    for scenario in (
-        sparse_gradients,
-        sums_with_a_factor,
-        fsdp2_with_a_factor,
-        sizes_that_differ,
-        splits_and_monitored_barriers,
-        many_groups,
-        mistakes_in_one_call,
-        detailed_debugging,
-    )
-}
