@@ -1,4 +1,4 @@
-"""Kernels in C++, in the extension module `native`: `native.pyi` says what they do."""
+"""Kernels in C++, in the extension module `native`, documented in `native.pyi`."""
 
 from pathlib import Path
 

@@ -235,71 +235,87 @@ def enter_blocks(
 # fragments.cpp
 
 def moments(rank: Ranks, step: Ranks, first: Ranks, end: Ranks, result: Matrix[np.int32]) -> None:
-    """Note in `result`, [ranks, chunks], the last of the rows in which a message takes a chunk from or to a rank."""
+    """Write into `result`, [ranks, chunks], the step of the last row that moves a chunk from or to a rank."""
 
 def is_exchange(messages: Messages, cells: Cells, marks: NDArray[np.uint8]) -> bool:
-    """Return whether any rank receives into a cell that it sends from. `marks` are and stay 0. O(chunks moved)."""
+    """Return whether a rank receives into a cell that it also sends. `marks` must be 0 and stay 0. O(chunks moved)."""
 
 def step_fragments(
     messages: Messages, cells: Cells, marks: NDArray[np.uint8], longest: int, across: bool
 ) -> tuple[Ranks, Ranks, Ranks, Ranks, Ranks]:
-    """Return the fragments of the messages, at most `longest` chunks each, and move the chunks.
+    """Return the columns of `StepFragments` of the messages, and update the places in `cells`. O(chunks moved).
 
-    across: whether a fragment may hold several messages of a connection. What reaches a cell first is added to what lay
-    there, what comes later to the sum. `marks` are and stay 0. O(chunks moved).
+    The first chunk that reaches a cell is added to the earlier contents, later ones are added to the sum.
+
+    Args:
+        marks: Bits of cells, which must be 0 and stay 0.
+        longest: Chunks of a fragment.
+        across: Whether a fragment may contain several messages of a connection.
     """
 
 def remaining_times(moves: Moves, visits: Visits, latest_first: Ints) -> Ints:
-    """Return for each row how long it takes until all that waits for it is through, as if links were never shared.
+    """Return for each row the time until everything that waits for it has ended, if links were never shared. O(visits).
 
-    `latest_first` names the rows, whatever waits before what it waits for. O(visits).
+    latest_first: the rows, each before those that it waits for
     """
 
 def start_times(moves: Moves, visits: Visits, row_at: Ints, rank: Ints) -> tuple[Ints, Ints]:
-    """Return when each row starts, and when the last of those that it waits for started (-1: it waits for none).
+    """Return the start of each row, and the start of the last row that it waits for (-1 if it waits for none).
 
-    A link that is free takes of the rows that are ready the one of the lowest `rank`; `row_at` is its inverse. Further
-    links of a route take rows one after the other as they come: switches have room for what waits. Times are whole
-    numbers below 2^53, so that the heap's keys hold them exactly. O(visits + links of rows + rows * log(rows)).
+    A free link takes the ready row of the lowest `rank`; `row_at` is the inverse of `rank`. Further links of a route
+    take rows in the order of their arrival, because switches can buffer them. Times are whole numbers below 2^53, which
+    the keys of the heap represent exactly. O(visits + links of rows + rows * log(rows)).
     """
 
 def time_stretches(start: Ints, before: Ints, order: Ints) -> Ints:
-    """Return for each row, named in the `order` of their starts, the number of its stretch of time: no row of a
-    stretch waits for another one of it. O(rows)."""
+    """Return the number of the stretch of time of each row. No row waits for another row of its stretch. O(rows).
+
+    order: the rows by their starts
+    """
 
 # lowering.cpp
 
 def dependences(src: Ints, dst: Ints, count: Ints, cells: int) -> tuple[Ints, Ints]:
-    """Return on which earlier instructions each instruction of a rank depends, given in a valid sequential order.
+    """Return the earlier instructions that each instruction of a rank depends on.
 
-    src, dst: the first of the rank's `cells` that each reads and writes, -1 for none; count: how many. An
-    instruction depends on an earlier one where it reads what that wrote, writes what that read, or writes what that
-    wrote. Returns (offsets, earlier): those of instruction i are earlier[offsets[i]:offsets[i + 1]], each once,
-    latest first. O(cells touched * log(dependences of an instruction)).
+    An instruction depends on an earlier one if it reads or writes a cell that the earlier one wrote, or writes a cell
+    that it read. O(cells touched * log(dependences of an instruction)).
+
+    Args:
+        src, dst: First cell that each instruction reads and writes, -1 for none, in the order of execution.
+        count: Number of cells.
+        cells: Cells of the rank.
+
+    Returns:
+        (offsets, earlier): instruction i depends on earlier[offsets[i]:offsets[i + 1]], latest first.
     """
 
 def is_needed(src: Ints, dst: Ints, count: Ints, needed_cells: Flags) -> Flags:
-    """Return whether anything that each instruction writes is read later or kept."""
+    """Return whether a cell that each instruction writes is read later, or is one of `needed_cells`."""
 
 def ordered_ops(
     fragments: Fragments, sent: Ints, received: Ints, sends_first: bool, extra: int
 ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
-    """Return the `UnscheduledOps` that send and receive the fragments numbered `sent` and `received`, which rise, and
-    room for `extra` ones after them.
+    """Return the columns of the `UnscheduledOps` that send and receive fragments, followed by `extra` empty rows.
 
-    They are in the order of steps and turns; in a turn, exchanged fragments (all of them with `sends_first`) are sent
-    before any is received; else in the order of fragments, each sent before it is received.
-    O(instructions * log(those of a step)).
+    They are in the order of steps and turns. In a turn, exchanged fragments (all with `sends_first`) are sent before
+    any is received; otherwise each fragment is sent before it is received. O(instructions * log(those of a step)).
+
+    sent, received: rising numbers of fragments
     """
 
 def columns_of_ops(
     ops: UnscheduledOps, blocks: Ints, block_count: int, memory: MemoryBases
 ) -> tuple[Ints, Matrix[np.int64], Ints, Ints, Ints]:
-    """Return instructions block by block with all waits that they need and none that follow from others.
+    """Return instructions block by block, with all waits that they need and no redundant ones.
 
-    ops, blocks: in a valid sequential order, and the block of each. Returns the first of each block (and the end), the
-    instructions as rows (op, source buffer and offset, target buffer and offset, chunks), the first wait of each (and
-    the end), and block and step of each wait.
+    Args:
+        ops: Instructions, in an order in which they could be executed one by one.
+        blocks: Block of each instruction.
+
+    Returns:
+        First instruction of each block, and the end; rows with op, source buffer and offset, target buffer and offset,
+        and chunks; first wait of each instruction, and the end; block and step of each wait.
     """
 
 # programs.cpp
@@ -502,34 +518,41 @@ def mend(
 def record_rows(
     rows: Matrix[np.int32], first: int, last: int, offsets: Ints, ranks: int, tables: ActorTables
 ) -> tuple[int, int, int]:
-    """Note what the rows of shards `first` to `last - 1` do; return (duplicate cells at ranks, a fault or 0, its row).
+    """Write into `tables` what the rows of shards `first` to `last - 1` do.
 
-    rows: [7, rows] as `chorale.synth.verify.replay` has them, with actors in place of ranks.
+    rows: [7, rows] as in `chorale.synth.verify.replay`, with actors in place of ranks
+
+    Returns:
+        (duplicate cells at ranks, a fault or 0, its row)
     """
 
 def settle_actors(
     ends: Ranks, size: Ints, ranks: int, can_add: Flags, sums: Ints, tables: ActorTables
 ) -> tuple[int, int, int]:
-    """Find where each sum ends, note in `arrival` when it is complete there, and add up what switches add.
+    """Find the actor where each sum is completed, and write into `arrival` when.
 
     ends: per cell, the rank that must hold the sum, or -1 for any actor
-    size: chunks per cell, empty where all are one
-    sums: per switch, chunks of sums of several inputs that it makes; added to
-    Returns (a fault or 0, its actor, its cell).
+    size: chunks per cell; empty if all have one
+    sums: per switch, chunks of sums of several inputs; increased by those that it makes
+
+    Returns:
+        (a fault or 0, its actor, its cell)
     """
 
 def check_actors(
     rows: Matrix[np.int32], first: int, last: int, offsets: Ints, ranks: int, tables: ActorTables
 ) -> tuple[int, int]:
-    """Check that ranks send what has arrived and feed what is handed on later, and that switches send at once.
+    """Check that ranks send only what has arrived, that sums are not passed on too early, and that switches do not wait.
 
-    Returns (a fault or 0, its row).
+    Returns:
+        (a fault or 0, its row)
     """
 
 def check_copies(ranks: int, can_copy: Flags, tables: ActorTables) -> tuple[int, int, int]:
-    """Check what switches do with results: send them on, several only where they multicast, from a rank or a sum.
+    """Check that switches send results on, to several receivers only if they multicast, from a rank or a sum.
 
-    Returns (a fault or 0, its actor, its cell).
+    Returns:
+        (a fault or 0, its actor, its cell)
     """
 
 def longest_paths(
@@ -543,10 +566,11 @@ def longest_paths(
     downward: Matrix[np.int64],
     of_step: Ints,
 ) -> bool:
-    """Add up latencies through switches within steps: call it until it returns False, once per switch in a row.
+    """Add up latencies through switches within steps. Call it until it returns False, once per switch in a chain.
 
-    latency: per row;  upward, downward: per switch and cell, the latest of its inputs, of the result; they grow
-    of_step: per step, the longest path between ranks; it grows
+    latency: per row
+    upward, downward: per switch and cell, latest arrival of its inputs, and of the result; updated
+    of_step: per step, the longest path between ranks; updated
     """
 
 def add_loads(
@@ -555,8 +579,8 @@ def add_loads(
     """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
 
 def replay_step(rows: Matrix[np.int32], held: Table[np.uint64]) -> tuple[int, int, int]:
-    """Send what the rows of a step (src, dst, first cell, end cell, reduce) say, then add or store it in `held`.
+    """Apply the rows of a step (src, dst, first cell, end cell, reduce) to `held`, [ranks, cells, words].
 
-    held: [ranks, cells, words]. Returns a row that sends nothing, one that adds where there is nothing, and one that
-    adds twice; -1 for none.
+    Returns:
+        A row that sends nothing, one that adds to nothing, and one that adds a contribution twice; -1 for none.
     """

@@ -1,17 +1,17 @@
-"""Scrambled 64-bit numbers, alike on every machine: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+"""Pseudo-random 64-bit numbers that are equal on every machine: SplitMix64 (Steele, Lea, Flood 2014)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
-"""What the generator adds to its state; odd, so multiples of it are different."""
+"""Increment of the state of the generator; odd, so its multiples are different."""
 
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def splitmix(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Return a number for each, different for different ones."""
+    """Return a pseudo-random number for each number; different numbers give different results."""
     values = numbers.astype(np.uint64)
     values = (values ^ (values >> np.uint64(30))) * FIRST
     values = (values ^ (values >> np.uint64(27))) * SECOND

@@ -1,4 +1,4 @@
-"""Kernels release the interpreter lock: independent calls of them run on all cores of the process."""
+"""Runs independent calls of kernels on all cores of the process; kernels release the interpreter lock."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """Return `[function(part) for part in parts]`; how many cores there are changes nothing but the time."""
+    """Return `[function(part) for part in parts]`, computed in one thread per core."""
     threads = min(len(parts), core_count())
     if threads <= 1:
         return [function(part) for part in parts]
@@ -21,5 +21,5 @@ def in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> lis
 
 
 def blocks(count: int, size: int) -> list[slice]:
-    """Return slices of `size` elements that cover `count` of them; the last may be shorter."""
+    """Return slices of `size` elements that cover `count` elements; the last slice may be shorter."""
     return [slice(start, min(count, start + size)) for start in range(0, count, size)]
