@@ -542,7 +542,7 @@ def settle_actors(
 def check_actors(
     rows: Matrix[np.int32], first: int, last: int, offsets: Ints, ranks: int, tables: ActorTables
 ) -> tuple[int, int]:
-    """Check that ranks send only what has arrived, that sums are not passed on too early, and that switches do not wait.
+    """Check that ranks send only what has arrived, that sums are not sent too early, and that switches do not wait.
 
     Returns:
         (a fault or 0, its row)
