@@ -1,7 +1,6 @@
-"""A rank's part of a plan as the numbers that the executor reads (native/plan_core.hpp).
+"""The part of a rank in a plan, as the numbers that the executor reads (native/plan_core.hpp).
 
-What an operation moves is taken from `chorale.synth.programs.plans.moves`, as the check of plans takes it: both follow
-the same stretches of the same pieces of chunks.
+The data that an operation moves come from `chorale.synth.programs.plans.moves`, which the check of plans also uses.
 """
 
 from __future__ import annotations
@@ -17,19 +16,24 @@ from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Kind, Opera
 _VERSION = 2
 _NOP, _BARRIER, _SIGNAL, _PORT_SIGNAL, _WAIT, _ACQUIRE, _RELEASE, _MOVE, _PORT_MOVE, _PIPELINE = range(10)
 INPUT, OUTPUT, SCRATCH, PACKETS, COUNTERS, WINDOWS = range(6)
-"""Windows of the memory of a rank; those of rank r are numbered from r * WINDOWS on."""
+"""Windows of the memory of a rank; the windows of rank r are numbered from r * WINDOWS on."""
 _WINDOW_OF = {"i": INPUT, "o": OUTPUT, "s": SCRATCH}
 
 
 def pieces_of_the_vector(plan: ExecutionPlan) -> int:
-    """Return into how many equal pieces the vector of `plan` is cut: chunks, or parts of them that groups share."""
+    """Return the number of equal pieces of the vector of `plan`: chunks, or parts of them that groups share."""
     return plan.chunks * pieces_of_a_chunk(plan, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanShape:
-    """What ranks agree on: pieces of a chunk, counters of memory channels and of all; and of each rank the pieces of
-    input, output, scratch and packets."""
+    """What all ranks have to agree on.
+
+    pieces:       pieces of a chunk
+    memory_slots: counters of memory channels
+    slots:        counters of all channels
+    windows:      pieces of input, output, scratch and packets of each rank
+    """
 
     pieces: int
     memory_slots: int
@@ -59,7 +63,7 @@ _KINDS: tuple[Kind, Kind] = ("memory", "port")
 
 
 def _counters(plan: ExecutionPlan, kind: Kind) -> int:
-    """Return how many channels of `kind` a rank has at most, with those that only the other end declares."""
+    """Return the largest number of channels of `kind` of a rank, including those that only the other end declares."""
     ends = [
         end
         for rank, body in enumerate(plan.ranks)
@@ -71,7 +75,7 @@ def _counters(plan: ExecutionPlan, kind: Kind) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WordsHead:
-    """What words begin with, and how many words of state a rank needs; see native/plan_core.hpp."""
+    """The beginning of words of a plan, which determines the state of a rank; see native/plan_core.hpp."""
 
     slots: int
     halves: int
@@ -81,7 +85,7 @@ class WordsHead:
 
     @staticmethod
     def of(words: Sequence[int]) -> WordsHead:
-        """Return what words of `encode_plan` begin with."""
+        """Return the beginning of `words` from `encode_plan`."""
         _, _, ranks, slots, halves, barriers, semaphores, blocks = words[:8]
         first = 8 + 4 * ranks
         return WordsHead(slots, halves, barriers, tuple(words[first : first + semaphores]), blocks)
@@ -121,8 +125,10 @@ class _Encoder:
         return [*fixed, *lists, *sizes, *body.semaphores]
 
     def block(self, block: PlanBlock, first: int) -> Iterator[list[int]]:
-        """Yield the words of each action of `block`, which begins at the word `first`: how many there are, its step,
-        what it is, its operands."""
+        """Yield the words of each action of `block`, which begins at the word `first`.
+
+        An action has its number of words, its step, its kind and its operands.
+        """
         for step, operation in enumerate(block.operations):
             if operation.action is not Action.PIPELINE:
                 actions = [_framed(step, action) for action in self._actions(block, operation)]
@@ -160,7 +166,7 @@ class _Encoder:
             yield [_NOP, 0]  # the threads of a block wait for each other; a flush alone does nothing
 
     def _counters(self, block: PlanBlock, operation: Operation, channels: Sequence[int]) -> list[int]:
-        """Return how many counters at other ranks a signal on `channels` counts up, and each: rank and counter."""
+        """Return the number of counters that a signal on `channels` increments, then rank and counter of each."""
         words = [len(channels)]
         for local in channels:
             own = block.channels_of(operation.kind)[local]

@@ -1,4 +1,4 @@
-"""The plans of one rank: their executor, and the memory of all ranks, which is a file that all have mapped."""
+"""The plans of one rank: their executor, and the memory of all ranks, a file that all of them map."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from chorale.runners.engine.library import DataType, ReduceOp
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.plans.encoding import PACKETS, WINDOWS, PlanShape, WordsHead, pieces_of_the_vector
 from chorale.synth.programs.memory import Layout
-from chorale.synth.programs.plans.plan import ExecutionPlan, Kind, Operation
+from chorale.synth.programs.plans.plan import ExecutionPlan, Kind
 
 NATIVE = Path(__file__).parent / "native"
 _LIBRARY = "libchorale_plans.so"
@@ -31,8 +31,8 @@ _OK, _TIMEOUT = 0, 2
 class PlanError(Exception):
     """A call of the executor failed.
 
-    is_late: whether the limit of its time has passed
-    blocked: then a line for each block that was not finished: block, step, what it waited for
+    is_late: whether the time limit has passed
+    blocked: in this case a line for each unfinished block: block, step, what it waited for
     """
 
     def __init__(self, message: str, is_late: bool = False, blocked: str = "") -> None:
@@ -43,9 +43,9 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RankRegion:
-    """Where things lie in the memory of a rank: counters at its begin, then cells, then packets in their halves.
+    """Offsets in the memory of a rank, in bytes: counters, then cells from `data` on, then the halves of `packets`.
 
-    Ranks have the same region each.
+    All ranks have the same layout.
     """
 
     data: int
@@ -55,7 +55,7 @@ class RankRegion:
 
     @staticmethod
     def of(head: WordsHead, ranks: int, cells: int, packets: int, piece_bytes: int) -> RankRegion:
-        """Return the region for the most `cells` and `packets` of any rank, in pieces of so many bytes."""
+        """Return the layout for the largest number of `cells` and `packets` of any rank, in pieces of `piece_bytes`."""
         data = _rounded(8 * (head.slots + ranks))
         first = data + _rounded(cells * piece_bytes)
         half = _rounded(2 * packets * piece_bytes)
@@ -70,13 +70,15 @@ REASONS = (
     *("its turn", "rank {} to begin", "signal {1} of rank {0}", "a semaphore", "other blocks at a barrier"),
     *("packets", "its port", "what lies outside of its memory"),
 )
-"""Why a block waits, by the numbers of native/plan_core.hpp."""
+"""Reasons to wait, by their numbers in native/plan_core.hpp; gets the rank and a number."""
 
 
 def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] = lambda _: None) -> str:
-    """Return what a record says: a line for each block that gave up, with block, step and what it waited for.
+    """Return a line for each block that gave up, with block, step and what it waited for.
 
-    writer_of: gives the rank whose packets come to a piece of scratch, None for one that is not known
+    Args:
+        record: The record of a call, see native/plan_core.hpp.
+        writer_of: Returns the rank that writes packets to a piece of scratch, or None if it is not known.
     """
     lines = []
     for block, first in enumerate(range(1, len(record), 4)):
@@ -90,8 +92,7 @@ def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What happens to elements: their type, what adds them, and whether sums of 16-bit floats stay 32 bits wide until
-    they are stored."""
+    """Type and reduction of elements. keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored"""
 
     type: DataType
     operation: ReduceOp = ReduceOp.SUM
@@ -99,26 +100,26 @@ class Arithmetic:
 
 
 class PlanExecutor:
-    """One rank's executor. It belongs to one thread at a time; see native/chorale_plans.h for the contract."""
+    """The executor of one rank, used by one thread at a time; native/chorale_plans.h has the contract."""
 
     def __init__(self, library: Path | None = None) -> None:
         self._library = load_plan_library(library or plan_library())
         self._open = self._library.chorale_plans_new()
 
     def close(self) -> None:
-        """End the thread behind ports. Safe to call twice."""
+        """End the thread that serves ports. Safe to call twice."""
         executor, self._open = self._open, None
         if executor:
             self._library.chorale_plans_free(executor)
 
     def check(self, words: array[int], rank: int, ranks: int) -> None:
-        """Raise PlanError unless `words` (of `encode_plan`) are a plan for `rank`."""
+        """Raise PlanError unless `words` (from `encode_plan`) are a plan for `rank`."""
         buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
         if self._library.chorale_plan_check(self._open, buffer, len(words), rank, ranks) != _OK:
             raise PlanError(self._message())
 
     def execute(self, call: BoundPlan, limit_s: float, not_before_ns: int = 0, threads: int = 0) -> int:
-        """Take part in one call; return its end on CLOCK_MONOTONIC in ns. PlanError where it does not end in time."""
+        """Take part in one call; return its end on CLOCK_MONOTONIC in ns. PlanError if it does not end in time."""
         call.binding[_LIMIT] = max(0, min(round(limit_s * 1e9), 2**62))
         end_ns = ctypes.c_int64()
         binding = call.binding.ctypes.data
@@ -135,12 +136,12 @@ _LIMIT = 7
 
 
 class BoundPlan:
-    """A plan of a rank with its memory, as `Binding` of native/plan_core.hpp has it. State begins anew."""
+    """A plan of a rank with its memory, as `Binding` in native/plan_core.hpp, in its initial state."""
 
     def __init__(
         self, words: array[int], bases: Sequence[int], piece_bytes: int, half_bytes: int, arithmetic: Arithmetic
     ) -> None:
-        """bases: of the windows of each rank, and of those that a switch reaches, 0 for none."""
+        """bases: addresses of the windows of each rank, then of those that a switch reaches, or 0"""
         head = WordsHead.of(words)
         self.words = np.array(words, np.int64)
         self.state = np.array(head.state(), np.uint64)
@@ -153,7 +154,7 @@ class BoundPlan:
 
 
 def window_bases(shape: PlanBuffers, starts: Sequence[int], region: RankRegion, piece_bytes: int) -> list[int]:
-    """Return the addresses of the windows of all ranks, whose regions are at `starts`; no switch reaches them."""
+    """Return the addresses of the windows of all ranks, whose memory begins at `starts`; no switch reaches them."""
     chunk_bytes = piece_bytes * shape.pieces_of_a_chunk
     bases = []
     for start, layout in zip(starts, shape.layouts, strict=True):
@@ -163,7 +164,7 @@ def window_bases(shape: PlanBuffers, starts: Sequence[int], region: RankRegion, 
 
 
 def plan_library() -> Path:
-    """Return the library, built first where that was not done before. Unavailable without a compiler."""
+    """Return the library, which is built on first use. Unavailable without a compiler."""
     sources = tuple(sorted(NATIVE.glob("*.cpp")))
     flags = ("-O3", "-shared", "-fPIC", "-pthread")
     return build_native(NativeTarget(_LIBRARY, sources, flags, (ENGINE,)))
@@ -189,8 +190,13 @@ def load_plan_library(path: Path) -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class PlanBuffers:
-    """What a rank has to know of the memory of a plan: pieces of the vector and of a chunk, the most pieces of packets
-    of any rank, and the buffers of all."""
+    """The memory of a plan.
+
+    pieces:            pieces of the vector
+    pieces_of_a_chunk: pieces of a chunk
+    packets:           largest number of pieces of packets of any rank
+    layouts:           memory of each rank
+    """
 
     pieces: int
     pieces_of_a_chunk: int
@@ -199,7 +205,7 @@ class PlanBuffers:
 
     @staticmethod
     def of(plan: ExecutionPlan) -> PlanBuffers:
-        """Return those of `plan`."""
+        """Return the memory of `plan`."""
         shape = PlanShape.of(plan)
         layouts = tuple(plan.layout(rank) for rank in range(len(plan.ranks)))
         packets = max(windows[PACKETS] for windows in shape.windows)
@@ -207,7 +213,7 @@ class PlanBuffers:
 
     @property
     def cells(self) -> int:
-        """The most pieces of plain memory of any rank."""
+        """Largest number of pieces of plain memory of any rank."""
         return max(layout.cells for layout in self.layouts) * self.pieces_of_a_chunk
 
     def to_json(self) -> list[Any]:
@@ -223,7 +229,7 @@ class PlanBuffers:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A plan in use, and views of the own input and output from their first chunk on; memory: what they lie in."""
+    """A plan in use, with views of the input and output of this rank, which lie in `memory`."""
 
     bound: BoundPlan
     input: Vector
@@ -232,9 +238,11 @@ class _Context:
 
 
 class RankPlans:
-    """Plans that are loaded on one rank. Scratch, signals, packets and semaphores stay between calls at one size.
+    """Plans that are loaded on one rank. All ranks make the same calls in the same order.
 
-    memory: descriptor of the file that all ranks share; all ranks make the same calls in the same order
+    Scratch, signals, packets and semaphores keep their contents between calls at one size.
+
+    memory: descriptor of the file that all ranks share
     """
 
     def __init__(self, rank: int, ranks: int, memory: int) -> None:
@@ -246,7 +254,7 @@ class RankPlans:
         self._used_bytes = 0
 
     def load(self, library: Path, parts: Iterable[tuple[bytes, PlanBuffers]]) -> None:
-        """Replace the plans by those of `parts`, words and buffers; the n-th is called n from now on."""
+        """Replace the plans by those of `parts`, words and buffers; plans are identified by their position."""
         self.close()
         self._executor = PlanExecutor(library)
         self._parts = [(array("q", words), buffers) for words, buffers in parts]
@@ -254,7 +262,7 @@ class RankPlans:
             self._executor.check(words, self._rank, self._ranks)
 
     def buffers(self, plan: int, elements: int, dtype: str) -> tuple[Vector, Vector]:
-        """Return views of the own memory: from the first chunk of the input on, and of the output; use them next."""
+        """Return views of the memory of this rank, from the first chunk of its input and of its output on."""
         if self._size != (elements, dtype):
             self._forget()
             self._size = elements, dtype
@@ -269,7 +277,7 @@ class RankPlans:
         return self._executor.execute(self._contexts[plan].bound, limit_s, not_before_ns)
 
     def close(self) -> None:
-        """Let go of the plans; threads end."""
+        """Unload the plans and end their threads."""
         if self._executor is not None:
             self._executor.close()
             self._executor = None
@@ -280,7 +288,7 @@ class RankPlans:
         self._size, self._used_bytes = (0, ""), 0
 
     def _bound(self, plan: int, elements: int, dtype: np.dtype[Any]) -> _Context:
-        """Map memory for a plan, where no other has any, and make the own part of it what it is before a first call."""
+        """Map memory that no other plan uses, and set the part of this rank to its initial state."""
         words, part = self._parts[plan]
         piece_bytes = elements // part.pieces * dtype.itemsize
         region = RankRegion.of(WordsHead.of(words), self._ranks, part.cells, part.packets, piece_bytes)
@@ -288,7 +296,7 @@ class RankPlans:
         total = -(-region.bytes * self._ranks // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._used_bytes = begin + total
         if os.fstat(self._memory).st_size < self._used_bytes:
-            os.ftruncate(self._memory, self._used_bytes)  # others make it as long, nobody makes it shorter
+            os.ftruncate(self._memory, self._used_bytes)  # other ranks make it as long, none makes it shorter
         shared = np.frombuffer(mmap.mmap(self._memory, total, offset=begin), dtype=np.uint8)
         own = shared[self._rank * region.bytes : (self._rank + 1) * region.bytes]
         own[:] = 0
@@ -313,14 +321,7 @@ _STAND_INS: dict[Kind, tuple[str, str]] = {
 
 
 def plan_facts(plans: Iterable[ExecutionPlan]) -> Facts:
-    """Return, for each kind of channels that `plans` use, what it is here; nothing without plans."""
-    used = {operation.kind for plan in plans for operation in _with_channels(plan)}
+    """Return how each kind of channels that `plans` use is implemented here; empty without plans."""
+    blocks = (block for plan in plans for body in plan.ranks for block in body.blocks)
+    used = {each.kind for block in blocks for each in block.every_operation() if each.action.moves or each.channels}
     return {key: text for kind, (key, text) in _STAND_INS.items() if kind in used}
-
-
-def _with_channels(plan: ExecutionPlan) -> Iterator[Operation]:
-    for body in plan.ranks:
-        for block in body.blocks:
-            for operation in block.every_operation():
-                if operation.action.moves or operation.channels:
-                    yield operation

@@ -55,10 +55,16 @@ def test_trees_on_several_channels_and_instances(collective, in_place):
     is_right(trees("hypercube:2", collective), LoweringOptions("msccl-xml", 2, 2, "LL", in_place))
 
 
-@PLACES
-@pytest.mark.parametrize("target", [target.name for target in XML_TARGETS])
-@pytest.mark.parametrize("collective", [ALLREDUCE, *ROOTED], ids=str)
-@pytest.mark.parametrize("spec", ["dbt:7", "torus:3x3", "a100:1"])
+@pytest.mark.parametrize(
+    ("spec", "collective", "target", "in_place"),
+    [
+        ("a100:1", ROOTED[0], "oneccl-xml", False),
+        ("dbt:7", ALLREDUCE, "msccl-executor-xml", True),
+        ("dbt:7", ROOTED[1], "msccl-xml", False),
+        ("torus:3x3", ROOTED[0], "msccl-executor-xml", True),
+    ],
+    ids=str,
+)
 def test_double_binary_trees(spec, collective, target, in_place):
     is_right(double_tree(spec, collective, 6), LoweringOptions(target, in_place=in_place))
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.targets.judge import check_program
+from tests.conformance import example_programs as examples
 from tests.unit.synth.lowering.mutations import mutate
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import lowered
@@ -21,6 +22,15 @@ MADE = [
     for collective in ("allgather", "reduce_scatter", "allreduce")
     for in_place in (True, False)
     for target in ("msccl-xml", "oneccl-xml")
+]
+MADE += [
+    examples.ring_allreduce([0, 1, 2]),
+    examples.ring_allreduce([0, 2, 1, 3], in_place=False),
+    examples.ring_allgather(3, in_place=True),
+    examples.ring_allgather(4, in_place=False),
+    examples.ring_reduce_scatter(4),
+    examples.scratch_allreduce_of_pair(),
+    examples.star_broadcast(4, 1),
 ]
 
 

@@ -1,7 +1,6 @@
 """The order of additions of programs, against a plain execution in random orders, and what is known of methods."""
 
 import random
-from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,6 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.switches import switch_plan
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.additions import order_of_additions
-from chorale.synth.programs.memory import layout_of
 from chorale.synth.programs.plans.translate import plan_of
 from chorale.synth.programs.program import (
     QUEUE_DEPTH,
@@ -31,6 +29,7 @@ from chorale.synth.programs.program import (
 from chorale.synth.topology.spec import parse_topology
 from tests.live.engine.programs import random_program
 from tests.properties import random_cases
+from tests.unit.synth.lowering.naive import execute
 from tests.unit.synth.lowering.test_switch_plans import stars
 
 SMALL = ("ring:4", "torus:2x2", "complete:4", "hypercube:2", "uniring:1,4", "mesh:2x3", "ring:5", "genkautz:2,6")
@@ -42,58 +41,26 @@ def made(spec: str, method: str, collective: Collective = ALLREDUCE, **options: 
     return lower(schedule, replace(LoweringOptions("oneccl-xml"), **options))
 
 
-def plain_results(program: Program, draw: random.Random) -> dict[int, list[str]]:
-    """Execute one random block at a time, with queues of the protocol's depth, on sums written as texts."""
-    memory = [["?"] * layout_of(program, rank).cells for rank in range(len(program.ranks))]
-    for rank, cells in enumerate(memory):
-        base = layout_of(program, rank).input_base
-        cells[base : base + program.chunks] = [str(rank)] * program.chunks
-    queues: dict[tuple[int, int, int], deque[list[str]]] = {}
-    done = [[0] * len(rank.blocks) for rank in program.ranks]
-    todo = [(rank, block) for rank, body in enumerate(program.ranks) for block in range(len(body.blocks))]
-    while todo := [(r, b) for r, b in todo if done[r][b] < len(program.ranks[r].blocks[b].instructions)]:
-        before = sum(map(sum, done))
-        for rank, number in draw.sample(todo, len(todo)):
-            block = program.ranks[rank].blocks[number]
-            item = block.instructions[done[rank][number]]
-            source = queues.setdefault((block.recv_peer, rank, block.channel), deque())
-            target = queues.setdefault((rank, block.send_peer, block.channel), deque())
-            blocked = any(done[rank][wait.block] <= wait.step for wait in item.waits)
-            blocked |= item.op.receives and not source
-            blocked |= item.op.sends and len(target) >= QUEUE_DEPTH[program.protocol]
-            if not blocked:
-                _execute(item, memory[rank], layout_of(program, rank), source, target)
-                done[rank][number] += 1
-        assert sum(map(sum, done)) > before, "hangs"
-    counts = {rank: len(body) for rank, body in _outputs(program).items()}
-    bases = {rank: layout_of(program, rank).output_base for rank in counts}
-    return {rank: memory[rank][bases[rank] : bases[rank] + count] for rank, count in counts.items()}
+class Sum(str):
+    """A sum as text, with the operands of each addition in alphabetical order."""
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> "Sum":
+        return Sum("({}+{})".format(*sorted((self, other))))
 
 
-def _outputs(program: Program) -> dict[int, range]:
-    ranks, name = range(len(program.ranks)), program.collective.name
+def plain_results(program: Program, seed: int) -> dict[int, list[str]]:
+    """Execute one random block at a time on sums written as texts."""
+    inputs = [[Sum(rank)] * program.chunks for rank in range(len(program.ranks))]
+    memory = execute(program, inputs, QUEUE_DEPTH[program.protocol], piece=10**6, seed=seed)
+    name, ranks = program.collective.name, range(len(program.ranks))
     if name is CollectiveName.REDUCE:
-        return {program.collective.root or 0: range(program.chunks)}
-    share = program.chunks // len(ranks) if name is CollectiveName.REDUCE_SCATTER else program.chunks
-    return {rank: range(share) for rank in ranks}
-
-
-def _execute(item: Instruction, cells: list[str], layout: object, source: deque, target: deque) -> None:
-    src, dst = layout.cell(item.src), layout.cell(item.dst)
-    values = source.popleft() if item.op.receives else None
-    operands = [values] if values is not None else []
-    operands += [cells[src : src + item.count]] if item.op.reads_src else []
-    operands += [cells[dst : dst + item.count]] if item.op is Op.REDUCE else []
-    values = operands[0] if len(operands) == 1 else [_sum(a, b) for a, b in zip(*operands, strict=True)]
-    if item.op.writes_dst:
-        cells[dst : dst + item.count] = values
-    if item.op.sends:
-        target.append(list(values))
-
-
-def _sum(one: str, other: str) -> str:
-    assert "?" not in one + other
-    return "({}+{})".format(*sorted((one, other)))
+        return {program.collective.root: memory[program.collective.root]["o"]}
+    if name is CollectiveName.REDUCE_SCATTER and program.in_place:
+        share = program.chunks // len(ranks)
+        return {rank: memory[rank]["i"][rank * share : (rank + 1) * share] for rank in ranks}
+    return {rank: memory[rank]["o"] for rank in ranks}
 
 
 def canonical(text: str) -> str:
@@ -111,7 +78,7 @@ def canonical(text: str) -> str:
             stack.append([])
         elif letter == ")":
             pair = stack.pop()
-            stack[-1].append(_sum(*pair))
+            stack[-1].append(Sum(pair[0]) + pair[1])
     return stack[0][0]
 
 
@@ -124,8 +91,8 @@ def test_the_order_is_that_of_a_plain_execution_whichever_block_goes_first(seed)
     if not program.collective.reduces:
         assert order is None
         return
-    for _ in range(2):
-        plain = plain_results(program, draw)
+    for turn in range(2):
+        plain = plain_results(program, seed + turn)
         assert plain == {
             rank: [canonical(order.text(expression)) for expression in result] for rank, result in order.results.items()
         }

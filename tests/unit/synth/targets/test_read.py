@@ -12,7 +12,7 @@ from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from tests.properties import random_cases
 from tests.unit.synth.programs.plans.examples import made
-from tests.unit.synth.programs.plans.naive import outputs, run, wanted
+from tests.unit.synth.programs.plans.weak import WeakRun
 
 TEXT = made("ring:3", "allreduce", in_place=False)
 
@@ -83,8 +83,4 @@ def test_damaged_text_is_refused_or_harmless(data):
         found = check_program(parse_plan(text.encode()))
     except InvalidInput:
         return
-    if found:
-        return
-    memory = run(text, 0)
-    assert memory is not None
-    assert outputs(text, memory) == wanted(text)
+    assert found or WeakRun(document, 2, 0).is_right()

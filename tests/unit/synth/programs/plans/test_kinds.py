@@ -45,8 +45,9 @@ def actions(plan: ExecutionPlan) -> Counter[str]:
     )
 
 
-@pytest.mark.parametrize("fuse", [False, True], ids=["apart", "fused"])
-@pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
+@pytest.mark.parametrize(
+    ("in_place", "fuse"), [(True, True), (False, False)], ids=["inplace-fused", "outofplace-apart"]
+)
 @pytest.mark.parametrize("collective", COLLECTIVES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_of_each_kind_are_right_in_any_order(kind, collective, in_place, fuse):
