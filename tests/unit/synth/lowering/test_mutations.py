@@ -1,7 +1,4 @@
-"""Random damage is either refused, or harmless: then a second, naive execution on numbers gives the right result.
-
-And no false alarm: every program that lowering makes is found right.
-"""
+"""Random damage is either refused, or harmless: then a second, naive execution on numbers gives the right result."""
 
 from collections import Counter
 from itertools import product
@@ -62,20 +59,3 @@ def test_damage_is_mostly_refused_but_not_always():
 
     judge()
     assert verdicts[False] > verdicts[True] > 0
-
-
-FEW = ("ring:5", "hypercube:2")
-MANY = ("ring:4", "hypercube:3", "torus:2x3", "bipartite:2", "complete:4", "biring:4,3")
-
-
-@pytest.mark.parametrize("specs", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
-def test_no_false_alarm_on_a_thousand_programs(specs):
-    cases = list(product(("allgather", "reduce_scatter", "allreduce"), ("bfb", "forest", "ring")))
-    targets = ("msccl-xml", "msccl-executor-xml", "oneccl-xml")
-    count = 0
-    for spec, (name, method), target, in_place in product(specs, cases, targets, (True, False)):
-        for channels, instances in ((1, 1), (2, 1), (1, 2)):
-            made = lowered(spec, name, target, method, in_place=in_place, channels=channels, instances=instances)
-            assert check_program(made) == [], (spec, name, target, method)
-            count += 1
-    assert count == 162 * len(specs)
