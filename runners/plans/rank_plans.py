@@ -92,7 +92,10 @@ def blocked_lines(record: Sequence[int], writer_of: Callable[[int], int | None] 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Type and reduction of elements. keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored"""
+    """Type and reduction of elements.
+
+    keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored
+    """
 
     type: DataType
     operation: ReduceOp = ReduceOp.SUM
