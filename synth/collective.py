@@ -49,7 +49,7 @@ _REDUCING = (
     CollectiveName.COMBINE,
 )
 ROUTED = (CollectiveName.DISPATCH, CollectiveName.COMBINE)
-"""The collectives whose shards have their own ranks: tokens that several experts get."""
+"""The collectives in which each shard has its own ranks: tokens for several experts."""
 UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV, *ROUTED)
 """The collectives whose shards may have different sizes, as in MPI."""
 STANDARD = tuple(name for name in CollectiveName if name not in (*UNEVEN, CollectiveName.CUSTOM))
@@ -67,12 +67,12 @@ class Collective:
     reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
     alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
-    alltoallv, allgatherv, reduce_scatterv: the same with shards of `sizes` chunks each, and only then. The vector of M
-    bytes is all shards together; of alltoallv, where there is one for each pair of ranks, those of a rank on average.
-    dispatch: shard i, of `sizes[i]` chunks, starts at the first of the ranks `members[i]` and must end at all others of
-    them; combine: these others hold contributions, and the sum must end at the first. The first may occur again: then
-    it is a target too. Vectors are counted as for alltoallv.
-    custom: what `custom` says, and only then; for programs, which there are no schedules for.
+    alltoallv, allgatherv, reduce_scatterv: the same with `sizes[i]` chunks in shard i. The vector of M bytes is all
+    shards together; for alltoallv, which has a shard for each pair of ranks, the average of the shards of a rank.
+    dispatch: shard i has `sizes[i]` chunks, starts at rank `members[i][0]` and must end at the ranks `members[i][1:]`;
+    combine: these ranks hold contributions, and the sum must end at `members[i][0]`. The first rank may occur again as
+    a target. The vector is counted as for alltoallv.
+    custom: as `custom` defines; only for programs, which need no schedule.
     """
 
     name: CollectiveName
@@ -145,7 +145,7 @@ ALLTOALL = Collective(CollectiveName.ALLTOALL)
 
 
 def require_collective(maker: str, collective: Collective, supported: Iterable[CollectiveName]) -> None:
-    """Raise InvalidInput unless `collective` is one of `supported`, those that `maker`, such as a method, makes."""
+    """Raise InvalidInput unless `collective` is `supported` by `maker`, for example a method."""
     if collective.name in (names := tuple(supported)):
         return
     *others, last = (name.value for name in names)
@@ -169,7 +169,7 @@ def parse_collective(text: str, root: int = 0) -> Collective:
 def stored_collective(
     text: str, root: int, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
 ) -> Collective:
-    """Return the collective called `text` in a file; `sizes` and `members` are those of its shards, if it has any."""
+    """Return the collective called `text` in a file, with the sizes and members of its shards if it is uneven."""
     if text in UNEVEN:
         return uneven_collective(CollectiveName(text), map(int, sizes), members)
     return parse_collective(text, root)

@@ -1,6 +1,6 @@
-"""Collectives that no library has: which chunk must be at which rank and place afterwards, the sum of which chunks.
+"""User-defined collectives: for each output chunk, the input chunks whose sum it must hold afterwards.
 
-A rank has an input and an output of chunks of equal size. What no rule names may hold anything afterwards.
+Each rank has an input and an output of chunks of equal size. Output chunks without a rule may hold anything.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class RequiredChunk:
 
 @dataclass(frozen=True)
 class CustomCollective:
-    """What must be where afterwards.
+    """A collective defined by the required content of its outputs.
 
-    input_chunks, output_chunks: of every rank; the larger one is how many chunks the vector has
-    required: sorted by rank and chunk, none twice; sums have at most as many summands as there are ranks
+    input_chunks, output_chunks: chunks per rank; the vector has the larger number
+    required: sorted by rank and chunk, without repetition; a sum has at most as many summands as there are ranks
     """
 
     name: str
@@ -91,7 +91,7 @@ class CustomCollective:
 
     @cached_property
     def labels(self) -> Labels:
-        """What tells the chunks of inputs apart. O(contributions + ranks * input chunks)."""
+        """Families of input chunks that occur in common sums. O(contributions + ranks * input chunks)."""
         parent: dict[Cell, Cell] = {}
 
         def root(cell: Cell) -> Cell:
@@ -142,7 +142,7 @@ class CustomCollective:
         return CustomCollective(value["name"], ranks, input_chunks, output_chunks, tuple(required))
 
     def in_parts(self, parts: int) -> CustomCollective:
-        """Return the same of chunks that are cut into so many parts each."""
+        """Return the same collective with each chunk cut into `parts` chunks."""
         if parts == 1:
             return self
         required = (
@@ -164,11 +164,11 @@ class CustomCollective:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Chunks of inputs that some sum has in common, directly or through other sums, are members of one family.
+    """Families of input chunks: two chunks are in one family if sums connect them, directly or through other chunks.
 
-    family: by rank and input chunk, the number of the family: rank * chunks + chunk of its first member
-    member: by rank and input chunk, which member of the family it is
-    members: of each family, in that order
+    family:  per (rank, input chunk): number of its family, that is rank * chunks + chunk of the first member
+    member:  per (rank, input chunk): its position in the family
+    members: per family: its chunks in order
     """
 
     family: Mapping[Cell, int]

@@ -1,4 +1,4 @@
-"""Limits of documents in JSON, XML and Parquet, looked at before a parser takes memory for them."""
+"""Size limits of JSON, XML and Parquet documents, checked before a parser allocates memory for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAY_OUT = "use a smaller file"
 
 
 def require_small_json(content: bytes | str, what: str) -> None:
-    """Raise InvalidInput for a text whose values would take about a GiB or more; `what` names it in the error."""
+    """Raise InvalidInput for a text whose values would need about a GiB or more; `what` names it in the error."""
     if len(content) > MAX_JSON_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_JSON_BYTES} bytes", len(content), _WAY_OUT)
     text = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -40,7 +40,7 @@ def require_small_xml(content: bytes, what: str) -> None:
 
 
 def require_shallow(root: Element, what: str) -> None:
-    """Raise InvalidInput for elements that lie deeper in one another than functions can call themselves."""
+    """Raise InvalidInput for elements that are nested too deeply for recursive functions."""
     level = [root]
     for _ in range(MAX_XML_DEPTH):
         level = [child for element in level for child in element]
@@ -51,8 +51,8 @@ def require_shallow(root: Element, what: str) -> None:
 def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Collection[str], what: str) -> None:
     """Raise InvalidInput unless the columns `names` of a Parquet file hold whole numbers, and are small.
 
-    What is large says so in a few bytes: the end of the file, and the head of each page. ValueError, IndexError or
-    KeyError where there are no such columns or pages.
+    A few bytes state the sizes: the end of the file and the header of each page. Raises ValueError, IndexError or
+    KeyError if such columns or pages do not exist.
     """
     columns = {column.path: at for at, column in enumerate(file.schema)}
     size_bytes = page_bytes = 0
@@ -66,7 +66,7 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
 
 
 def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[int]:
-    """Yield 0, and what each page of a column takes uncompressed, by its head: field 2, and 3 for its bytes here."""
+    """Yield 0 and the uncompressed bytes of each page of a column: field 2 of its header; field 3 is its size here."""
     yield 0
     stream = io.BytesIO(content)
     stream.seek(min(at for at in (chunk.data_page_offset, chunk.dictionary_page_offset or 0) if at > 0))
@@ -80,9 +80,9 @@ def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[
 
 
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
-    """Return the fields of 32 bits of a structure in Thrift's compact protocol; as for Thrift, the last of each counts.
+    """Return the 32-bit fields of a structure in Thrift's compact protocol; the last value of a repeated field counts.
 
-    A byte says the distance to the field before, and the kind. Of all kinds those are read that stand before pages.
+    A byte holds the distance to the previous field id, and the type. Only the types of page headers are supported.
     """
     numbers: dict[int, int] = {}
     field = 0

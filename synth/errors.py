@@ -1,4 +1,4 @@
-"""Errors that state the rule, the offending value and the way out."""
+"""Errors that state the rule, the offending value and how to fix it."""
 
 import re
 
@@ -8,8 +8,8 @@ from chorale.synth.redaction import redacted
 class ChoraleError(Exception):
     """Base of every error that Chorale raises on purpose.
 
-    `rule` says what must hold, `value` what does not, `way_out` what to do about it.
-    The text is one line, so that a command can print it as it is; passwords in addresses are `***` in all of it.
+    `rule` is the violated rule, `value` the offending value, `way_out` what to do about it. The text is one line, so
+    that a command can print it; passwords in addresses are replaced by `***`.
     """
 
     exit_code = 2
@@ -33,7 +33,7 @@ class InvalidInput(ChoraleError):
 
 
 class UnknownName(InvalidInput):
-    """A name is none of those that there are; `kind` says of what, such as `method`."""
+    """Raised for an unknown name; `kind` says what was looked up, such as `method`."""
 
     def __init__(self, kind: str, value: object, way_out: str) -> None:
         super().__init__(kind, value, way_out)
@@ -57,7 +57,7 @@ class Unavailable(ChoraleError):
 
 
 def _without_secrets(value: object) -> object:
-    """Return `value`, or its text where that holds secrets; values may be errors of libraries."""
+    """Return `value`, or its redacted text if that contains secrets; values may be errors of libraries."""
     text = str(value)
     clean = redacted(text)
     return value if clean == text else clean
@@ -71,12 +71,12 @@ _BACKGROUND = r"\s*\(Background on this error at: \S+\)"
 
 
 def fault_in(error: BaseException) -> str:
-    """Return what is wrong with a document whose reading ended in `error`: a missing key is named as one."""
+    """Return a description of the error that ended the reading of a document; a KeyError is a missing key."""
     return f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
 def cause_in(text: str) -> str:
-    """Return what `text` of another library says of the cause: of a traceback, as Ray hands on, what it ends with."""
+    """Return the cause in an error text of another library: of a traceback, as Ray includes it, the last error."""
     text = re.sub(_BACKGROUND, "", re.sub(_COLOURS, "", text))
     trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
     raised = [

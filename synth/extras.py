@@ -16,14 +16,14 @@ _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in mo
 
 
 def missing_extra(error: ModuleNotFoundError) -> Unavailable | None:
-    """Return what a failed import means to the user, or None where no extra brings the module."""
+    """Return the error that names the missing extra, or None if no extra installs the module."""
     name = error.name or ""
     extra = _EXTRA_OF.get(".".join(name.split(".")[:2])) or _EXTRA_OF.get(name.partition(".")[0])
     return None if extra is None else _unavailable(extra, name)
 
 
 def require(module: str) -> None:
-    """Raise Unavailable where `module`, which an extra brings, is not installed; nothing is imported."""
+    """Raise Unavailable if `module`, which belongs to an extra, is not installed; nothing is imported."""
     try:
         is_there = find_spec(module) is not None
     except ModuleNotFoundError:

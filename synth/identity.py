@@ -85,7 +85,7 @@ _RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text su
 
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
-    """Return the number, or the rule that `text` breaks: files say the same few numbers for many links."""
+    """Return the number, or the rule that `text` breaks. Cached, because files repeat the same few numbers."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
         return _IS_RATIONAL
@@ -119,9 +119,9 @@ _CLOSE = 1e-9
 
 
 def common_denominator(values: NDArray[np.float64], largest: int) -> int:
-    """Return the least n up to `largest` that turns all `values` into whole numbers, nearly; 1 where there is none.
+    """Return the least n up to `largest` for which all n * `values` are nearly whole numbers; 1 if there is none.
 
-    A guess for choosing units in which rounding loses nothing; whatever it is, bounds stay bounds. O(values).
+    A guess for choosing units in which rounding loses nothing; bounds stay valid whatever it is. O(values).
     """
     denominator = 1
     for value in np.unique(np.round(values, 10)).tolist():

@@ -1,6 +1,6 @@
-"""Libraries that take a tenth of a second to import and more, imported at the first use of one of their names.
+"""Libraries that take at least 0.1 s to import; each is imported when one of its names is first used.
 
-What is small is computed without them, so that a command on a small network does not wait for what it does not need.
+So a command on a small network does not wait for libraries that it does not need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names that people choose from: common spellings are taken, unknown ones are refused with the nearest."""
+"""Names that users choose from: common spellings are accepted, unknown names are refused with suggestions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,14 +6,14 @@ from chorale.synth.errors import UnknownName
 
 
 def plain(name: str) -> str:
-    """Return what is left of a name without case, hyphens, underscores and blanks: `allreduce` of `All-Reduce`."""
+    """Return a name in lower case without hyphens, underscores and blanks: `allreduce` for `All-Reduce`."""
     return "".join(character for character in name.lower() if character not in "-_ ")
 
 
 def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
-    """Return the one of `names` that `text` means; UnknownName, with the nearest, where it is none.
+    """Return the element of `names` that `text` means. Raises UnknownName, with suggestions, if there is none.
 
-    aliases: names of others, in the form that `plain` gives, and those that they stand for here
+    aliases: other names, in the form that `plain` returns -> element of `names`
 
     >>> name_among("collective", "AllReduce", ["allgather", "allreduce"])
     'allreduce'

@@ -1,4 +1,4 @@
-"""How many processors this process may use: not those of the machine, where a container or a job has fewer."""
+"""How many processors this process may use; a container or a job may have fewer than the machine."""
 
 import os
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def core_count() -> int:
-    """Return how many whole cores this process may keep busy: those of its affinity, within its cgroups' quota."""
+    """Return how many whole cores this process may use, by its CPU affinity and its cgroups' quotas."""
     return max(1, int(min([_allowed(), *_quotas()])))
 
 
 def core_limits() -> str:
-    """Return what leaves this process fewer cores than the machine has, in words; empty where nothing does."""
+    """Return, in words, why this process may use fewer cores than the machine has; empty if it may use all."""
     found, allowed, quota = os.cpu_count() or 1, _allowed(), min(_quotas(), default=float("inf"))
     reasons = [f"CPU affinity allows {allowed} of {found}"] if allowed < found else []
     return ", ".join([*reasons, *([f"the cgroup's quota is {quota:g}"] if quota < found else [])])

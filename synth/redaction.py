@@ -1,11 +1,11 @@
-"""Texts without passwords: addresses that carry credentials, as people and files may see them."""
+"""Removal of passwords and tokens from addresses before texts are shown or stored."""
 
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 HIDDEN = "***"
-"""What stands where a secret was."""
+"""Replacement for a secret."""
 
 _KEYS = "password|passwd|pwd|sslpassword|token|access_token|secret|api_key|apikey|access_key|secret_key"
 # scheme://user:password@host, also where the password has characters that should have been escaped
@@ -39,7 +39,7 @@ def is_hidden(address: str) -> bool:
 
 
 def split_credentials(address: str) -> tuple[str, str | None, str | None]:
-    """Return an HTTP address without its credentials, the user and the password; None for what it does not have."""
+    """Return (HTTP address without credentials, user or None, password or None)."""
     parts = urlsplit(address)
     credentials, at, host = parts.netloc.rpartition("@")
     if not at:

@@ -1,7 +1,7 @@
-"""Files of a user that stand before libraries: where a folder has a `numpy.py`, `import numpy` finds that.
+"""Files of a user that hide libraries: with a `numpy.py` in the working folder, `import numpy` finds that file.
 
-Python looks into the folder of a script or the working folder first, then into those of PYTHONPATH; workers of Ray look
-into the working folder of who started them, too.
+Python searches the folder of a script or the working folder first, then the folders of PYTHONPATH; workers of Ray also
+search the working folder of the program that started them.
 """
 
 import os
@@ -19,14 +19,14 @@ _PACKAGES = Path(__file__).absolute().parents[2]
 
 
 def leave_working_folder() -> None:
-    """Let this process import nothing from the working folder, which `python -m` puts first, unless we lie there."""
+    """Stop imports from the working folder, which `python -m` searches first, unless this package is in it."""
     is_first = bool(sys.path) and sys.path[0] in ("", os.getcwd())
     if is_first and not sys.flags.safe_path and not Path.cwd().samefile(_PACKAGES):
         del sys.path[0]
 
 
 def shadow_of(error: BaseException | str) -> str | None:
-    """Return, as the end of a message, which file hides the library that `error` is about; None where none does."""
+    """Return the end of a message about the file that hides the library named in `error`; None if there is none."""
     text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     for path, name in _shadows():
         quoted = re.escape(name)
@@ -37,7 +37,7 @@ def shadow_of(error: BaseException | str) -> str | None:
 
 
 def _shadows() -> Iterator[tuple[Path, str]]:
-    """Yield modules and packages in folders of the user whose names are also those of libraries."""
+    """Yield (path, name) of modules and packages in the user's folders that have the name of a library."""
     libraries = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     theirs = [*libraries, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))]
     named = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]

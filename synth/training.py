@@ -13,7 +13,7 @@ from chorale.synth.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a rank does for one layer in an iteration, with its own part of the batch.
+    """Work of a rank for one layer in an iteration, on its part of the batch.
 
     forward_s, backward_s: seconds of computation
     gradient_bytes: of the parameters that every rank holds; summed over all ranks once the backward pass is through
@@ -32,7 +32,7 @@ CollectiveTime: TypeAlias = Callable[[int], float]
 """From bytes to seconds. Allreduce: of the vector; all-to-all: of what a rank sends to all others together."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""The capacities among which appendix A.4 takes the best."""
+"""Bucket sizes of which appendix A.4 takes the best."""
 
 
 @dataclass(frozen=True, slots=True)

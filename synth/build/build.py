@@ -1,4 +1,4 @@
-"""Synthesize, verify, lower, check: the four stages, one at a time, together, and with caches of earlier builds."""
+"""The stages synthesize, verify, lower and check: separately, together, and with caches of earlier builds."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -44,8 +44,10 @@ def build_program(
 
 
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
-    """Return the text of the program of `verified`, which keeps the rules of its target and is read back as it was
-    meant; what it does is not executed, which takes long for very many ranks. InvalidInput, CheckFailed as above."""
+    """Return the text of the program of `verified`, checked by reading it back, but not by executing it.
+
+    Symbolic execution takes long for very many ranks. Raises InvalidInput and CheckFailed like `build_program`.
+    """
     program = lower(verified, lowering)
     text = target_named(lowering.target).emit(program)
     if lift_code(text.encode()) != program:
@@ -56,7 +58,7 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlan:
-    """A checked plan in which switches act, and its text."""
+    """A checked plan in which switches multicast or add, and its text."""
 
     text: str
     read_back: ExecutionPlan
@@ -65,7 +67,7 @@ class SwitchPlan:
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> SwitchPlan:
     """Return the plan of a schedule in which switches act, written as text, read back and checked on its topology.
 
-    Raises InvalidInput where no plan can do that, CheckFailed for one that is not sound.
+    Raises InvalidInput if no plan can do that, CheckFailed for an unsound plan.
     """
     text = plan_text(switch_plan(verified.schedule.expand(), lowering))
     read_back = read_checked(text.encode(), verified.schedule.topology)
@@ -91,15 +93,15 @@ def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: Loweri
 Value = TypeVar("Value")
 
 LARGEST_UNITS = 2**21
-"""Limit of what is held in memory: a transfer counts 1 unit, an instruction 4; a unit is some 50 bytes."""
+"""Limit of cached units in memory: a transfer is 1 unit, an instruction 4; a unit takes about 50 bytes."""
 
 _INSTRUCTION_UNITS = 4
 
 
 class BuildCache(Protocol):
-    """Holds schedules and programs under the content ids of requests. What it returns is verified and checked.
+    """Stores verified schedules and checked programs by the content ids of requests.
 
-    It may drop entries at any time. A damaged entry counts as missing: lookups do not raise because of it.
+    Entries may be dropped at any time. A damaged entry counts as missing and raises nothing.
     """
 
     def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None: ...
@@ -114,8 +116,8 @@ class BuildCache(Protocol):
 class CachingBuilder:
     """Builds requests one after the other, after a lookup in `caches`, the fastest first.
 
-    Points of a search space differ mostly in how one schedule is lowered, or in what lowering does not see: then
-    synthesis and verification, or all of it, are not done again. `synthesized` and `lowered` count what was done.
+    Many points of a search space share a schedule, or even a program, which is then not built again. `synthesized` and
+    `lowered` count the builds.
     """
 
     def __init__(self, *caches: BuildCache) -> None:

@@ -21,7 +21,7 @@ _NO_OPTIONS = Options()
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """Which schedule to synthesize; every transfer is then split into `depth` parts that follow one another."""
+    """A schedule to synthesize; every transfer is then split into `depth` transfers, one after the other."""
 
     topology: Topology
     collective: Collective
@@ -79,7 +79,7 @@ class BuildResult:
 
 
 class BuildFailureKind(StrEnum):
-    """Why a request gave no program."""
+    """Why a build failed."""
 
     INVALID = "invalid"  # the parameters do not fit together or exceed a limit
     UNSOUND = "unsound"  # the result failed verification: a fault of the method
@@ -88,14 +88,14 @@ class BuildFailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BuildFailure:
-    """A request that gave no program, as a value; `message` is one line."""
+    """A failed build; `message` is one line."""
 
     kind: BuildFailureKind
     message: str
 
     @staticmethod
     def of(error: Exception) -> BuildFailure:
-        """Return the failure that `error` means for a request."""
+        """Return the failure for an exception."""
         if isinstance(error, InvalidInput):
             return BuildFailure(BuildFailureKind.INVALID, str(error))
         if isinstance(error, CheckFailed):
@@ -105,7 +105,7 @@ class BuildFailure:
 
 
 def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
-    """Return the content id of a lowered program; the sizes that it is meant for do not count."""
+    """Return the content id of a lowered program; it does not depend on the buffer sizes."""
     moved = {name: getattr(lowering, name) for name in ("reads", "block_group", "pipeline_bytes", "ranks_per_box")}
     moved |= {} if lowering.threads is None else {"threads": lowering.threads}
     return content_id(

@@ -1,7 +1,7 @@
-"""Synthesize and verify: the first two stages, which need nothing of programs but their type.
+"""The first two stages: synthesize and verify.
 
-No stage reads a clock: a caller that measures stages passes an `Observer`, which is called as the stages `synthesis`,
-`verification`, `lowering` and `check` are entered and left.
+No stage reads a clock: a caller that measures stages passes an `Observer`, whose context encloses each of the stages
+`synthesis`, `verification`, `lowering` and `check`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BuiltSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredProgram:
-    """A checked program, its text in the format of its target, and what the text was read back as for the check."""
+    """A checked program, its text in the format of its target, and the program that was read back from the text."""
 
     program: Program
     text: str

@@ -1,4 +1,4 @@
-"""The interface Executor: map a function over picklable tasks, results in order; and the one that works here."""
+"""The interface `Executor`, which maps a function over picklable tasks, and `SerialExecutor` for this process."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -45,7 +45,7 @@ class Executor(Protocol):
 
 
 class SerialExecutor:
-    """Runs tasks in the caller's process; the reference that the others must agree with."""
+    """Runs tasks in the caller's process; other executors must give the same results."""
 
     name = "serial"
 

@@ -24,7 +24,7 @@ Function = Callable[[Any, Any], Any]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
-"""Longest single wait for workers. A Ctrl-C just before a wait does not end it, and is handled afterwards."""
+"""Longest single wait for workers. A Ctrl-C just before a wait does not interrupt it, so it is handled afterwards."""
 
 _log = logging.getLogger("chorale.executor")
 
@@ -70,7 +70,7 @@ def serve(connection: Connection) -> None:
 
 
 class WorkerLostError(Exception):
-    """The process has died."""
+    """Raised when a worker process has died."""
 
 
 class WorkerProcess:

@@ -1,7 +1,7 @@
-"""Schedules as bytes: Parquet for any size, JSON for reading. Loading gives back the same content id.
+"""Schedule files: Parquet for any size, JSON for people. A file that is read back gives the same content id.
 
-A file in symmetric form holds the base rows of every part. The symmetries are those that the builder of the topology's
-spec attaches; the content id covers them, so a file is refused if its spec now gives other symmetries.
+A file in symmetric form holds the base rows of every part. Its symmetries are those that come with the topology's
+spec; the content id covers them, so a file is refused if its spec now has other symmetries.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def to_parquet(schedule: AnySchedule) -> bytes:
 def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> AnySchedule:
     """Read a schedule back in the form in which it was written. Raises InvalidInput if the file is damaged.
 
-    With `require_id`, also if the content does not give the id that the file states; without it the caller
-    must compare (see `stated_id`), as the verifier does to report more than the first difference.
+    With `require_id`, a content that does not have the stated id is refused as well; without it the caller must compare
+    ids (see `stated_id`), as the verifier does to report more than the first difference.
     """
     with _parquet_file(content) as file:
         text = (file.metadata.metadata or {}).get(METADATA_KEY)
@@ -107,7 +107,7 @@ def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
 
 
 def to_json_text(schedule: AnySchedule) -> str:
-    """Return `schedule`, expanded, as JSON with one transfer per line; refused beyond about a million transfers."""
+    """Return `schedule`, expanded, as JSON with one transfer per line; InvalidInput above a million transfers."""
     rows = schedule.transfer_count
     if rows > MAX_JSON_ROWS:
         rule = f"a JSON schedule holds at most {MAX_JSON_ROWS} transfers"
@@ -190,7 +190,7 @@ def _symmetric_metadata(schedule: symmetric.SymmetricSchedule) -> dict[str, Any]
 
 
 def _topology_reference(topology: Topology) -> dict[str, Any]:
-    """Name the topology by spec and id; a spec that reads a file travels with the whole network."""
+    """Return spec and id of the topology, and the complete network if the spec reads a file."""
     reference: dict[str, Any] = {"spec": topology.spec, "id": topology.id}
     if "file:" in topology.spec:
         reference["network"] = to_json(topology)
@@ -285,7 +285,7 @@ def _packed(bounds: ColumnBounds, columns: list[np.ndarray]) -> Transfers:
 
 
 def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
-    """Return the topology that `_topology_reference` described. Raises InvalidInput if it is another one by now."""
+    """Return the topology of a reference. Raises InvalidInput if its spec now means another network."""
     network = reference.get("network")
     topology = (
         parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])

@@ -1,6 +1,6 @@
-"""A schedule: who sends which part of which shard to whom, over which links, when.
+"""A schedule: which rank sends which part of which shard to which rank, over which links, in which step.
 
-Transfers are columns, because tens of millions of rows must stay cheap; routes are one table shared by all transfers.
+Transfers are stored in columns, because there can be tens of millions; all transfers share one table of routes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Transfers:
     step:   0-based step of a stepped schedule, or depth in the tree of a pipelined one
     route:  index into the schedule's `Routes`; fixes source and destination
     shard:  which shard (by the rank that owns it)
-    lo, hi: chunk interval in units of 1 / chunks_per_shard; of uneven collectives in chunks, of which a shard
+    lo, hi: chunk interval in units of 1 / chunks_per_shard; for uneven collectives in chunks, of which a shard
             has at most `chunks_per_shard`
-    reduce: 1 where the destination adds the arriving chunks to its own, 0 where it stores them
+    reduce: 1 if the destination adds the arriving chunks to its own, 0 if it stores them
 
     Every column has the smallest unsigned type that fits its largest legal value, so that equal schedules
     have equal bytes.
@@ -102,7 +102,7 @@ class Routes:
 
     @staticmethod
     def direct(link_count: int) -> Routes:
-        """Return the table in which route r is just link r."""
+        """Return the table in which route r consists of link r."""
         return Routes(np.arange(link_count + 1, dtype=np.int64), np.arange(link_count, dtype=np.int32))
 
     @staticmethod
@@ -117,7 +117,7 @@ class Routes:
         return len(self.offsets) - 1
 
     def is_direct(self, link_count: int) -> bool:
-        """Whether this is `Routes.direct(link_count)`: there are as many routes as links, and route r is link r."""
+        """Whether this table equals `Routes.direct(link_count)`."""
         as_many = len(self.link_ids) == len(self) == link_count
         return as_many and bool(np.array_equal(self.link_ids, np.arange(link_count)))
 
@@ -126,7 +126,7 @@ class Routes:
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
     def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
-        """Return the sum of latencies along each route, in whole parts of a second, and how many make a second."""
+        """Return (object[routes]: latencies in whole parts of a second, number of parts in a second)."""
         parts = lcm(*(latency.denominator for latency in links.latencies_s))
         table = np.array([int(latency * parts) for latency in links.latencies_s], dtype=object)
         return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
@@ -144,17 +144,16 @@ Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]
 Parameter = str | int | bool | None
 MAX_TRANSFERS = 2**27
-"""Rows of a schedule that is written out for all ranks."""
+"""Limit of rows when a symmetric schedule is expanded for all ranks."""
 
 
 class AnySchedule(Protocol):
-    """A schedule in any form: what users of schedules may rely on, whether or not the rows of all ranks exist.
+    """A schedule in columns or in symmetric form, which does not store the rows of all ranks.
 
     certificate:    JSON-able claim of the method about its own optimality
     transfer_count: rows of the expanded schedule
     is_in_network:  whether switches add or multicast
-    expand:         the same schedule with the rows of all ranks, at most `max_rows` (else InvalidInput); itself where
-                    it has them
+    expand:         the same schedule with the rows of all ranks; InvalidInput for more than `max_rows`
     """
 
     @property
@@ -187,7 +186,7 @@ class AnySchedule(Protocol):
 
 
 def schedule_repr(schedule: AnySchedule) -> str:
-    """Return a schedule in a line."""
+    """Return a description of one line, for `repr`."""
     made = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
     return f"<{made}: {schedule.steps} steps, {schedule.transfer_count} transfers, not verified>"
 
@@ -196,14 +195,14 @@ def schedule_repr(schedule: AnySchedule) -> str:
 class Schedule:
     """A collective on a topology as columns of transfers.
 
-    Routes lead from rank to rank. Where they begin or end at switches that multicast or add, these act
-    (`is_in_network`): what goes into such a switch in a step, it hands on or copies in the same step.
+    Routes lead from rank to rank. A route may also begin or end at a switch that multicasts or adds
+    (`is_in_network`); it forwards or copies in the same step what it receives in a step.
 
     kind:        "stepped": the transfers of a step start from the state before the step;
                  "pipelined": trees that stream, `steps` is their height
-    barriers:    of pipelined schedules: steps, ascending, before which everything earlier has ended. Streams
-                 follow one another there, as the two halves of allreduce do, and their heights add up
-    steps:       number of steps (or the height)
+    barriers:    of pipelined schedules: ascending steps at which a new stream starts after all earlier transfers have
+                 ended, as between the two halves of allreduce; heights of streams add up
+    steps:       number of steps, or the height
     method, parameters: how it was made (provenance; not part of `id`)
     certificate: JSON-able claim of the method about its own optimality, checked by separate code
     id:          content id over topology, collective, kind, chunks, routes and all rows
@@ -266,7 +265,7 @@ class Schedule:
 
     @property
     def chunk_part(self) -> Fraction:
-        """Which part of the vector a chunk is."""
+        """Size of a chunk, as a fraction of the vector."""
         ranks, sizes = self.topology.compute_count, self.collective.sizes
         if sizes is None:
             return Fraction(1, self.chunks_per_shard * ranks)
@@ -298,7 +297,7 @@ class Schedule:
 
 
 def shard_count(topology: Topology, collective: Collective) -> int:
-    """Return the number of shards of `collective`: one per rank, per pair for alltoall, those that have members."""
+    """Return the number of shards: one per rank, one per pair for alltoall, else one per group of members."""
     ranks = topology.compute_count
     if collective.members is not None:
         return len(collective.members)
@@ -307,10 +306,10 @@ def shard_count(topology: Topology, collective: Collective) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessSchedule(Schedule):
-    """A schedule on a network in which switches that act are compute nodes after the ranks. Only for lowering.
+    """A schedule on a network in which acting switches are compute nodes after the ranks. Only for lowering.
 
-    rank_count: the first compute nodes, those with data of their own; the vector has as many shards
-    switches:   the nodes of the others in the network of the original schedule
+    rank_count: number of compute nodes that are ranks, and of shards of the vector
+    switches:   original node of each other compute node
     """
 
     rank_count: int = 0

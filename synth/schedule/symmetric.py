@@ -36,8 +36,7 @@ class SymmetricTrees:
     trees_per_root: k; weights of the trees of a root add up to it
     id:         content id over topology, generators, steps, chunks, routes and base rows
 
-    Nothing here is checked but that `generators` generate translations: `chorale.synth.verify.symmetric` does
-    the rest. Raises InvalidInput where they do not.
+    Raises InvalidInput if `generators` do not generate translations; `chorale.synth.verify.symmetric` checks the rest.
     """
 
     topology: Topology
@@ -79,7 +78,7 @@ class SymmetricTrees:
         return TranslatedLinks.of(self.topology, self.generators, self.translations)
 
     def base_schedule(self) -> Schedule:
-        """Return the base rows as they are, as if they were the rows of all roots."""
+        """Return the base rows as a schedule of their own, without the rows of other roots."""
         return Schedule(
             self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, self.base, self.routes,
             "", {}, {}, self.trees_per_root,
@@ -106,8 +105,8 @@ class SymmetricTrees:
 def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int64]]:
     """Return (all images of the base routes, each once; int64[elements, base rows]: the route of every row's image).
 
-    Routes that are images of one another differ in where they start only; so one of each class, moved to the first
-    rank of an orbit, and the element that takes it to where it starts name a route.
+    Routes that are images of one another differ only in where they start. So a route is named by a representative,
+    which starts at the first rank of an orbit, and the element that moves it.
     """
     routes, group = trees.routes, trees.translations
     lengths = np.diff(routes.offsets)
@@ -187,7 +186,7 @@ class SymmetricGather:
         )  # fmt: skip
 
     def loads(self) -> NDArray[np.int64]:
-        """Return int64[steps, in-links of rank 0], in chunks; every link carries what one of these carries."""
+        """Return int64[steps, in-links of rank 0]: chunks. Every link carries as much as one of these links."""
         degree = int(np.searchsorted(self.topology.links.dst, 1))
         loads = np.zeros((self.steps, degree), dtype=np.int64)
         np.add.at(loads, (self.base.step, self.base.route), self.base.hi.astype(np.int64) - self.base.lo)
@@ -274,7 +273,7 @@ class SymmetricSchedule:
 
     @property
     def certificate(self) -> Mapping[str, Any]:
-        """The claim of `expand()`."""
+        """Certificate of the expanded schedule."""
         claims = [part.certificate for part in self.parts]
         if self.scatter is not None:
             claims[0] = reversed_certificate(claims[0])
@@ -283,7 +282,7 @@ class SymmetricSchedule:
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
         """Return the schedule with the rows of all ranks. O(N^2 + rows).
 
-        Raises InvalidInput where it would have more than `max_rows` rows.
+        Raises InvalidInput if it would have more than `max_rows` rows.
         """
         if self.transfer_count > max_rows:
             rule = f"a symmetric schedule is written out up to {max_rows} transfers"
@@ -298,7 +297,7 @@ class SymmetricSchedule:
 
 
 def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
-    """Return whether `collective` has a scatter part and a gather part. Raises InvalidInput if it has no such form."""
+    """Return (whether `collective` has a scatter part, a gather part). InvalidInput if it has no symmetric form."""
     parts = {
         CollectiveName.ALLGATHER: (False, True),
         CollectiveName.REDUCE_SCATTER: (True, False),

@@ -1,8 +1,8 @@
-"""Traffic: how much of the vector crosses which route in which step, without saying which part of it.
+"""Traffic: how much of the vector crosses each route in each step, regardless of which part of it.
 
-A schedule has a row for every shard of every transfer, N (N - 1) and more; a simulator of links needs only the sums,
-which some methods know without the rows: 16,384 nodes take seconds. Also the deficiencies of a collective by its
-traffic. Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
+A schedule has a row for every shard of every transfer, N (N - 1) or more. Simulators need only the sums, which some
+methods compute without rows: 16,384 nodes take seconds. Also the deficiencies of a collective, from its traffic.
+ Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TrafficStep:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """What a collective on a topology sends, step by step.
+    """The messages of a collective on a topology, step by step.
 
-    kind:        "stepped": a rank sends in step t what it held before t; "pipelined": trees that stream, `steps` by
+    kind:        "stepped": a rank sends in step t what it held before t; "pipelined": trees that stream, one step per
                  depth
     steps:       one entry per step (or level of the trees); an entry may be empty
     denominator: an amount a is a / denominator of the vector M
@@ -56,13 +56,13 @@ class Traffic:
     barriers: tuple[int, ...] = ()
 
     def streams(self) -> Iterator[Traffic]:
-        """Yield what runs one after the other: the streams of pipelined traffic, a stepped pattern as a whole."""
+        """Yield the streams of pipelined traffic, which run one after the other; stepped traffic is yielded whole."""
         for first, last in pairwise((0, *self.barriers, len(self.steps))):
             yield replace(self, steps=self.steps[first:last], barriers=())
 
     @property
     def is_in_network(self) -> bool:
-        """Whether switches act, which send in the step in which they receive. O(routes)."""
+        """Whether switches multicast or add; they send in the step in which they receive. O(routes)."""
         links, ranks = self.topology.links, self.topology.compute_count
         ends = (self.routes.sources(links), self.routes.destinations(links)) if len(self.routes) else ()
         return any(bool((end >= ranks).any()) for end in ends)
@@ -134,7 +134,7 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Deficiencies:
-    """Factors over the ideal, so that a collective takes alpha log2 N latency + optimum bandwidth congestion.
+    """Factors over the ideal: a collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
 
     steps, ranks: what `latency` is made of
     bandwidth:    Psi: time of the bytes that ranks send over their busiest port, as if nobody shared links, over the
@@ -198,7 +198,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataPath:
-    """A path or tree that some of the data of a rank take.
+    """A path or tree along which part of a rank's data moves.
 
     share:   the fraction of the data on this path; 1 where chunks are not distinguished
     reduces: whether its transfers add to sums, or copy
@@ -212,7 +212,7 @@ class DataPath:
 
 
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
-    """Return the paths of the data of `rank` (or, where the collective has a root, of its vector): sums first.
+    """Return the paths of the data of `rank` (of the root's vector if the collective has a root): sums first.
 
     Trees that stream are distinguished, the largest share first; chunks that cross the same nodes at the same depths
     are one tree, so there may be fewer than `trees_per_root`. In stepped schedules and in an alltoall all chunks

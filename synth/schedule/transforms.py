@@ -1,7 +1,7 @@
-"""Schedules from schedules: time reversal, concatenation, other names of the nodes, a pipeline split.
+"""Transformations of schedules: time reversal, concatenation, renaming of nodes, pipeline split.
 
-Reversal turns gathering into reducing, concatenation of both makes an allreduce; trees that stream in smaller pieces
-hand a piece on while the next one arrives.
+Reversal turns an allgather into a reduce_scatter; both in sequence make an allreduce. Trees that stream in smaller
+pieces forward a piece while the next one arrives.
 """
 
 from collections.abc import Mapping
@@ -101,20 +101,20 @@ def joined_routes(first: Routes, second: Routes) -> Routes:
 
 
 def reversed_certificate(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the claim of a schedule that runs another one, with `certificate`, backwards in time."""
+    """Return the certificate of the time-reversed schedule."""
     return {"kind": "reversed", "of": certificate} if certificate else {}
 
 
 def joined_certificate(scatter: Mapping[str, Any], gather: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the claim of a schedule of two parts."""
+    """Return the certificate of two schedules in sequence."""
     return {"kind": "concatenation", "parts": [scatter, gather]}
 
 
 def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topology: Topology) -> Schedule:
     """Return `schedule`, with the rows of all ranks, on `topology`, the same network with node v called `new_node[v]`.
 
-    Steps, chunks and costs stay. A certificate speaks of nodes by their old names and is left out. That the
-    networks are the same is not checked here (see `chorale.synth.topology.automorphism.carries`). O(rows + L log L).
+    Steps, chunks and costs stay. The certificate is dropped, because it contains old node numbers. Whether the networks
+    are the same is not checked here (see `chorale.synth.topology.automorphism.carries`). O(rows + L log L).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers
@@ -150,7 +150,7 @@ MAX_PIPELINE_PARTS = 1024
 
 
 def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
-    """Return `schedule` with every transfer as `parts` transfers of equal length, one after the other.
+    """Return `schedule` with every transfer split into `parts` transfers of equal length, one after the other.
 
     Loads and steps stay the same; a tree whose edges carry one transfer each becomes a pipeline of `parts` pieces.
     Raises InvalidInput for fewer than one part and more than `MAX_PIPELINE_PARTS`. O(rows of the result).

@@ -19,7 +19,7 @@ from chorale.synth.topology.topology import Topology
 
 
 class LinkLoad(NamedTuple):
-    """Largest load of a link on the routes of a step that have this number of hops and this latency.
+    """Largest load of a link on those routes of a step that have this number of hops and this latency.
 
     time_per_byte: load as a fraction of the vector, over the link's bandwidth in the topology's unit
     hops, latency_s: number of links of the route, and the sum of the topology's latencies along it
@@ -35,9 +35,9 @@ LinkLoads = frozenset[LinkLoad]
 
 @dataclass(frozen=True, slots=True)
 class Congestion:
-    """Costs of the steps of a traffic pattern, from which the time follows for any rate, latencies and size.
+    """Costs of the steps of a traffic pattern; they give the time for any rate, latencies and size.
 
-    steps:  loads of a step (without those that another load of the step exceeds in every field) -> number of such steps
+    steps:  loads of a step (without loads that another one exceeds in every field) -> number of such steps
     stream: time per byte of all steps together if they stream (kind "pipelined"), None if they follow one another
     """
 

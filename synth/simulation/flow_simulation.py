@@ -101,7 +101,7 @@ Indices = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageGraph:
-    """Messages over routes, gates between them.
+    """Messages over routes, and gates that order them.
 
     amount:  what each message carries, in any unit that the caller scales to bytes
     route:   the route of each message
@@ -208,8 +208,7 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowTimes:
-    """Seconds from the start until gates opened, and until the last byte of each message left and arrived; NaN if that
-    never happened."""
+    """Seconds until gates opened, and until the last byte of each message left and arrived; NaN if it never did."""
 
     opened_s: Times
     departed_s: Times
@@ -234,8 +233,8 @@ def simulate_flows(
 ) -> FlowTimes:
     """Return the times of all events of `graph`.
 
-    A message leaves alpha after it starts, at the rate that max-min fair sharing of all links on its route gives it
-    at every moment, and arrives the latency of its route after its last byte has left. Nothing else
+    A message starts to leave alpha after its start, at the rate that max-min fair sharing of all links on its route
+    gives it at every moment. It arrives when the latency of its route has passed after its last byte left. Nothing else
     takes time. Rates are floating point, so times are right to about 1e-12 of their size; the same graph gives the
     same bytes. O(moments * links of the routes that meet there); `progress` is called with
     (messages arrived, all messages) after every `moments_at_once`. Raises InvalidInput for more than `max_route_links`

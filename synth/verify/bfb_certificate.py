@@ -1,6 +1,6 @@
-"""Check the claim of a BFB schedule that no shortest-path schedule could shorten any of its steps.
+"""Check the claim of a BFB schedule that no shortest-path schedule can shorten any of its steps.
 
-Independent of the synthesizer: hop counts and sets are computed here, in plain Python.
+Independent of the synthesizer: hop counts and sets are computed here in plain Python.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ and still be refused here; written out, `verify` decides about it.
 
 Trees. Why looking at the first roots is enough: let the translations be automorphisms of the network that form a group
 of which exactly one member takes the first rank of an orbit to any other rank of it. Shards do not depend on one
-another in an allgather, so a schedule is right if the rows of every shard by themselves are; and the rows of a shard
+another in an allgather, so a schedule is right if it is right for every shard alone; and the rows of a shard
 are the image, under the one member that takes the first rank of its orbit to its root, of rows that were replayed
 chunk by chunk. Images of routes are routes, over links of equal bandwidth and latency.
 
@@ -187,7 +187,7 @@ def _inspected_gather(part: SymmetricGather) -> _Inspected:
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check every generator; that they take rank 0 to every rank is what a `Transversal` stands for."""
+    """Check every generator; a `Transversal` already guarantees that they take rank 0 to every rank."""
     topology, fits = part.topology, True
     for index, generator in enumerate(topology.automorphisms):
         if not is_automorphism(topology, generator):
@@ -220,7 +220,7 @@ def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check that rank 0 gets every chunk, and that every tail has what it sends by then."""
+    """Check that rank 0 gets every chunk, and that each sender has a chunk before it sends it."""
     base, links = part.base, part.topology.links
     # The first shard of which rank 0 lacks a chunk.
     starts, ends = _intervals(part)
@@ -250,7 +250,7 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (start, end) of what rank 0 holds in the end, its own shard too, in chunks along all shards, by start."""
+    """Return int64 (starts, ends) of the intervals that rank 0 holds in the end, in chunks along all shards, sorted."""
     chunks = part.chunks_per_shard
     first = part.base.shard.astype(np.int64) * chunks
     starts = np.concatenate([[0], first + part.base.lo])

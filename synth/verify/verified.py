@@ -1,8 +1,8 @@
 """The result of verification: violated rules, or a schedule with its exact cost and link loads.
 
-A step takes as long as its slowest transfer: the latency along its route, plus what the most loaded link of the route
-carries in the step over that link's bandwidth (full paper, appendix E.3; a route of one link is the paper's case). The
-sum over steps is at most `Cost.latency_s` plus the vector times `Cost.time_per_byte`, and often less.
+A step takes as long as its slowest transfer: the latency of its route, plus the largest load / bandwidth of a link on
+the route (full paper, appendix E.3, for routes of one link). The sum over steps is at most `Cost.latency_s` plus the
+vector times `Cost.time_per_byte`, and often less.
 """
 
 from dataclasses import dataclass

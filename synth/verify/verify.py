@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 MEMORY_BYTES = 2**29
-"""Approximate limit of the size of the tables, which are cut into windows of shards."""
+"""Approximate limit of the tables; larger ones are cut into windows of shards."""
 
 # In the order of `Fault` in kernels/cpp/verify.cpp.
 _FAULTS = (
@@ -91,7 +91,7 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
 
 
 def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
-    """Return the cost of `schedule` without verifying it, to choose which schedule to verify. O(hops of all rows)."""
+    """Return the cost of `schedule` without verification, to choose what to verify. O(hops of all rows)."""
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule), size_bytes)
     return verify(schedule, size_bytes).cost
@@ -100,7 +100,7 @@ def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
 def inspect(
     schedule: AnySchedule, size_bytes: int | None = None
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
-    """Return the violations of all kinds, and the verified schedule if there are none; `size_bytes` as in `verify`."""
+    """Return (violations, verified schedule or None if there are any); `size_bytes` as in `verify`."""
     if schedule.form == "columns":
         violations, facts = _inspect_columns(schedule.expand(), size_bytes)
     else:
