@@ -76,25 +76,6 @@ def test_usable_takes_a_share_of_the_links_of_some_switches():
     assert len(one.automorphisms) == 1
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("able(h100:1;switch=rail)", "id or kind"),
-        ("able(ring:4)", "must have switches"),
-        ("able(h100:1;multicast=maybe)", "yes or no"),
-        ("able(h100:1;reduce-bandwidth=0)", "positive"),
-        ("able(h100:1;reduce=no;reduce-bandwidth=4)", "must reduce"),
-        ("able(h100:1;share=4)", "able takes"),
-        ("able(h100:1;multicast=yes;multicast=no)", "one multicast"),
-        ("usable(h100:1;share=2)", "up to 1"),
-        ("usable(h100:1)", "one share"),
-    ],
-)
-def test_bad_options_are_refused(spec, message):
-    with pytest.raises(InvalidInput, match=message):
-        parse_topology(spec)
-
-
 def test_ids_tell_abilities_apart_and_stay_without_them():
     plain, able = parse_topology("able(h100:2;multicast=no;reduce=no)"), parse_topology("h100:2")
     assert plain.id != able.id

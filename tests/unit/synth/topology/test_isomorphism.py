@@ -83,13 +83,6 @@ def test_names_do_not_change_the_key(network, seed):
     assert isomorphism(network, other) is not None
 
 
-@random_cases(100)
-@given(ANY, st.data())
-def test_carries_is_the_definition(network, data):
-    new_node = tuple(data.draw(st.permutations(range(network.node_count))))
-    assert carries(network, network, np.array(new_node)) == is_carried(network, network, new_node)
-
-
 def test_regular_networks_that_differ_are_told_apart():
     # Both are regular of degree 4 on 16 nodes, so that colours alone say nothing.
     first, second = parse_topology("torus:4x4"), parse_topology("circulant:16,1,2")

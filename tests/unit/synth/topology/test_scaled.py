@@ -3,11 +3,9 @@
 from collections import Counter
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.failures import LostLink, scaled
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
@@ -78,39 +76,3 @@ def test_fabrics_with_slow_parts():
     changed = {(ids[link.src], ids[link.dst]): link.bandwidth for link in slow.links if link.bandwidth not in (25, 300)}
     infiniband = {("0.3", "nic:0.3"), ("nic:0.3", "0.3"), ("nic:0.3", "ib:1"), ("ib:1", "nic:0.3")}
     assert changed == {**dict.fromkeys(infiniband, Fraction(5)), ("1.0", "nvswitch:1"): Fraction(150)}
-
-
-WAY_OUT = "write scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"
-
-
-@pytest.mark.parametrize(
-    ("spec", "error"),
-    [
-        ("scaled(ring:4;factor=2)", "scaled must be told which links, before each factor; got {}; " + WAY_OUT),
-        ("scaled(ring:4)", "scaled must be told which links; got {}; " + WAY_OUT),
-        ("scaled(ring:4;link=0-1)", "scaled must have a factor; got {}; " + WAY_OUT),
-        ("scaled(ring:4;link=0-1;factor=1;factor=2)", "scaled must be told which links, before each factor; got {}; "
-         + WAY_OUT),
-        ("scaled(ring:4;link=0-1;factor=1/2;link=1-2;factor=2;link=2-3)",
-         "every link of scaled must have a factor after it; got {}; " + WAY_OUT),
-        ("scaled(ring:4;link=0-1;factor=1/2;link=1-2;factor=-1)", "the factor of scaled must be positive; got {}; "
-         "use without(…) to take links out"),
-        ("scaled(ring:4;link=0-1;factor=0.0000000000000000001)", "all bandwidths must be multiples of one common unit "
-         "above 2^-53, and below 2^53 such units; got a common unit of 1/10000000000000000000; "
-         "round the bandwidths to fewer digits"),
-        ("scaled(ring:4;link=0-1;factor=0)", "the factor of scaled must be positive; got {}; "
-         "use without(…) to take links out"),
-        ("scaled(ring:4;link=0-1;factor=x)", "the factor of scaled must be a rational number; got 'x'; "
-         'write a number such as 25 or 12.5, or a rational as text such as "25/3"'),
-        ("scaled(ring:4;link=0-2;factor=2)", "a link to be scaled must exist; got 0-2; "
-         "`chorale topology show` lists the links"),
-        ("scaled(ring:4;node=1;factor=2)", "scaled takes link=A-B and factor=p/q; got node=1; " + WAY_OUT),
-        ("scaled(ring:4;link=0-9;factor=2)", "a node of ring:4 must be named by rank or id; got 9; "
-         "`chorale topology show` lists the ids and ranks"),
-        ("scaled(link=0-1;factor=2)", "the first argument of scaled must be a topology spec; got link=0-1; " + WAY_OUT),
-    ],
-)  # fmt: skip
-def test_errors(spec, error):
-    with pytest.raises(InvalidInput) as caught:
-        parse_topology(spec)
-    assert str(caught.value) == error.format(spec)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 from tests.bfb_cost import bfb_cost, is_bandwidth_optimal, moore_steps
@@ -40,27 +39,3 @@ def test_bfb_is_optimal(spec):
 def test_two_letters_make_a_hypercube_and_squares_are_moore_optimal():
     assert parse_topology("hamming:4,2").id == parse_topology("hypercube:4").id
     assert bfb_cost("hamming:2,4")[0] == moore_steps(16, 6) == 2
-
-
-@pytest.mark.parametrize(
-    ("spec", "error"),
-    [
-        ("hamming:0,3", "hamming:n,q must have words of n >= 1 letters; got hamming:0,3; use hamming:1,q"),
-        ("hamming:3,1", "hamming:n,q must have q >= 2 letters; got hamming:3,1; use hamming:n,2"),
-        ("hamming:21,2", "hamming:n,q must have n <= 20; got hamming:21,2; choose a smaller network"),
-        ("hamming:20,3", "a topology must have at most 1048576 nodes; got hamming:20,3; choose a smaller network"),
-        ("hyperx:4", None),
-        ("hyperx:4x1", "every dimension of hyperx must be >= 2; got hyperx:4x1; leave out dimensions of 1"),
-        (
-            "hyperx:4,4",
-            "the arguments of hyperx must be whole numbers; got hyperx:4,4; write hyperx:AxB, such as hyperx:4x4",
-        ),
-    ],
-)
-def test_errors(spec, error):
-    if error is None:
-        assert parse_topology(spec).id == parse_topology("complete:4").id
-        return
-    with pytest.raises(InvalidInput) as caught:
-        parse_topology(spec)
-    assert str(caught.value) == error

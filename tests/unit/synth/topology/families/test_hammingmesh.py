@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import is_automorphism, orbits
 from chorale.synth.topology.families.complete import plan_hxmesh
 from chorale.synth.topology.grammar import parse_spec
@@ -66,24 +65,3 @@ def test_boards_may_change_places(spec, moves):
     b, boards = int(spec[0]), (int(spec[2]), int(spec[4]))
     assert len(np.unique(orbits(topology.node_count, topology.automorphisms)[: topology.compute_count])) == b * b
     assert topology.compute_count == b * b * boards[0] * boards[1]
-
-
-WAY_OUT = "write hxmesh:b,XxY such as hxmesh:2,4x4"
-
-
-@pytest.mark.parametrize(
-    ("spec", "error"),
-    [
-        ("2", "the arguments of hxmesh must be whole numbers; got hxmesh:2; write hxmesh:b,XxY, such as hxmesh:2,2x2"),
-        ("2,4", f"hxmesh must have two numbers of boards, XxY; got hxmesh:2,4; {WAY_OUT}"),
-        ("2,2x2x2", f"hxmesh must have two numbers of boards, XxY; got hxmesh:2,2x2x2; {WAY_OUT}"),
-        ("0,4x4", f"hxmesh:b,XxY must have b, X and Y >= 1; got hxmesh:0,4x4; {WAY_OUT}"),
-        ("2,0x4", f"hxmesh:b,XxY must have b, X and Y >= 1; got hxmesh:2,0x4; {WAY_OUT}"),
-        ("1,1x1", f"hxmesh must have at least two nodes; got hxmesh:1,1x1; {WAY_OUT}"),
-        ("9,999x999", "a topology must have at most 1048576 nodes; got hxmesh:9,999x999; choose a smaller network"),
-    ],
-)
-def test_errors(spec, error):
-    with pytest.raises(InvalidInput) as caught:
-        parse_topology(f"hxmesh:{spec}")
-    assert str(caught.value) == error
