@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -35,14 +36,10 @@ def _quotas() -> Iterator[float]:
             roots = [_CGROUPS / controllers, _CGROUPS / "cpu"] if controllers else [_CGROUPS, _CGROUPS / "unified"]
             for root in roots:
                 group = root / path.strip("/")
-                for folder in (group, *(parent for parent in group.parents if parent.is_relative_to(root))):
-                    yield from _quota_in(folder)
-
-
-def _quota_in(folder: Path) -> Iterator[float]:
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        with suppress(OSError, ValueError):  # another version of cgroups, or no limit: `max`
-            words = " ".join((folder / name).read_text() for name in names).split()
-            quota_us, period_us = map(int, words[:2])
-            if quota_us > 0 and period_us > 0:
-                yield quota_us / period_us
+                folders = (group, *(parent for parent in group.parents if parent.is_relative_to(root)))
+                for folder, names in product(folders, (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))):
+                    with suppress(OSError, ValueError):  # another version of cgroups, or no limit: `max`
+                        words = " ".join((folder / name).read_text() for name in names).split()
+                        quota_us, period_us = map(int, words[:2])
+                        if quota_us > 0 and period_us > 0:
+                            yield quota_us / period_us

@@ -1,6 +1,6 @@
 """What a switch can do besides forwarding: send copies to several neighbours, or add up what several send."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -71,7 +71,18 @@ def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility |
     if bandwidth is not None and bandwidth <= 0:
         way_out = "correct it, or write reduce: false"
         raise InvalidInput(f"the reduce_bandwidth of node {node} must be positive", bandwidth, way_out)
-    names = {key: _names(attributes.get(key), f"{key} of node {node}") for key in REDUCE_LISTS}
+    names: dict[str, tuple[str, ...]] = {}
+    for key in REDUCE_LISTS:
+        value, where = attributes.get(key), f"{key} of node {node}"
+        items = [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+        if items is not None and not isinstance(items, (list, tuple)):
+            raise InvalidInput(f"{where} must be a list of names", repr(value), 'write such as ["float32"]')
+        for item in items or ():
+            if not (isinstance(item, str) and item.isidentifier() and len(item) <= _MAX_NAME):
+                raise InvalidInput(f"{where} must hold names of letters, digits and _", repr(item), "correct it")
+        if len(items or ()) > _MAX_NAMES:
+            raise InvalidInput(f"{where} must hold at most {_MAX_NAMES} names", len(items or ()), "leave some out")
+        names[key] = tuple(items or ())
     if not reduce and (bandwidth is not None or any(names.values())):
         rule = f"node {node} must reduce if it says how"
         raise InvalidInput(rule, "reduce: false", "write reduce: true, or leave reduce_bandwidth, … out")
@@ -89,19 +100,3 @@ def _flag(attributes: Mapping[str, object], key: str, node: str) -> bool:
     if isinstance(value, bool):
         return value
     raise InvalidInput(f"{key} of node {node} must be true or false", repr(value), "correct it")
-
-
-def _names(value: object, where: str) -> tuple[str, ...]:
-    items: Sequence[object] = ()
-    if isinstance(value, str):
-        items = [item.strip() for item in value.split(",") if item.strip()]
-    elif isinstance(value, (list, tuple)):
-        items = value
-    elif value is not None:
-        raise InvalidInput(f"{where} must be a list of names", repr(value), 'write such as ["float32"]')
-    for item in items:
-        if not (isinstance(item, str) and item.isidentifier() and len(item) <= _MAX_NAME):
-            raise InvalidInput(f"{where} must hold names of letters, digits and _", repr(item), "correct it")
-    if len(items) > _MAX_NAMES:
-        raise InvalidInput(f"{where} must hold at most {_MAX_NAMES} names", len(items), "leave some out")
-    return tuple(map(str, items))

@@ -32,11 +32,6 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
     links = topology.links
     if named.any():
         return _parts(topology, ~(named[links.src] | named[links.dst]))
-    return _by_bandwidth(topology)
-
-
-def _by_bandwidth(topology: Topology) -> tuple[int, ...]:
-    links = topology.links
     falling = sorted({links.bandwidths[number] for number in np.unique(links.bandwidth_class).tolist()}, reverse=True)
     steps = sorted(pairwise(falling), key=lambda pair: pair[0] / pair[1], reverse=True)
     if steps:
@@ -45,7 +40,7 @@ def _by_bandwidth(topology: Topology) -> tuple[int, ...]:
         parts = _parts(topology, fast[links.bandwidth_class])
         if min(parts.count(number) for number in set(parts)) > 1:
             return parts
-    return (0,) * topology.compute_count
+    return (0,) * ranks
 
 
 def _parts(topology: Topology, kept: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -99,10 +99,18 @@ class _Decimal(str):
 
 def _load(content: bytes) -> dict[str, Any]:
     require_small_json(content, "a topology file")
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise InvalidInput("a number in a topology file must be finite", name, "correct the file")
+
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if (twice := first_repeated(key for key, _ in pairs)) is not None:
+            raise InvalidInput("a key must appear once in a JSON object", twice, "remove the second one")
+        return dict(pairs)
+
+    hooks: dict[str, Any] = {"parse_constant": refuse_constant, "object_pairs_hook": unique_keys}
     try:
-        document = json.loads(
-            content, parse_float=_Decimal, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
-        )
+        document = json.loads(content, parse_float=_Decimal, **hooks)
     except InvalidInput:
         raise
     except json.JSONDecodeError as error:
@@ -111,17 +119,6 @@ def _load(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # not UTF-8, numbers of thousands of digits, endless nesting
         raise InvalidInput("a topology file must be valid JSON", error, "correct the file") from None
     return _object(document, "the document")
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise InvalidInput("a number in a topology file must be finite", name, "correct the file")
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    twice = first_repeated(key for key, _ in pairs)
-    if twice is not None:
-        raise InvalidInput("a key must appear once in a JSON object", twice, "remove the second one")
-    return dict(pairs)
 
 
 def _node(item: object, where: str) -> NamedNode:

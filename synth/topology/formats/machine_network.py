@@ -174,7 +174,9 @@ class _Boxes:
     def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine
         self.network = network
-        self.domain = self._boxes_of_a_domain()
+        self.domain = max(1, min(network.boxes, machine.nvlink_gpus // max(1, len(machine.gpus))))
+        if network.nvlink_boxes is not None:
+            self.domain = min(network.nvlink_boxes, network.boxes)
         self.fabric = FabricBuilder(spec, grid_ids(network.boxes, machine.rank_count))
         ranks = np.arange(self.fabric.compute_count).reshape(network.boxes, -1)
         self.moving: list[NodeGrid] = [ranks]
@@ -192,12 +194,6 @@ class _Boxes:
             self.gpus[gpu.bus] = self.add_switch("gpu", f".{index}")
             for rank in gpu.ranks:
                 self.wire(ranks[:, place[rank]], self.gpus[gpu.bus], LOCAL)
-
-    def _boxes_of_a_domain(self) -> int:
-        network, machine = self.network, self.machine
-        if network.nvlink_boxes is not None:
-            return min(network.nvlink_boxes, network.boxes)
-        return max(1, min(network.boxes, machine.nvlink_gpus // max(1, len(machine.gpus))))
 
     def build(self) -> Topology:
         machine = self.machine
@@ -277,7 +273,8 @@ class _Boxes:
         GPUs behind an NVSwitch are reached through it: among themselves they use nothing else.
         """
         machine = self.machine
-        grids = [self.add_switch(*_kind_and_suffix(host.name)) for host in machine.hosts]
+        names = (host.name.partition(":") for host in machine.hosts)
+        grids = [self.add_switch(kind, f".{position}") for kind, _, position in names]
         for index, host in enumerate(machine.hosts):
             if host.parent is not None:
                 self.wire(grids[index], grids[host.parent], host.rate)
@@ -323,7 +320,9 @@ class _Boxes:
         """Add NICs with their links inward, and outward if NICs join several boxes."""
         given, joined = self.network.nic, self.are_joined_by_nics
         stated = None if given is None else rate("speed of every NIC", given, given, "file", "--nic-gbps")
-        nics = [nic for nic in self.machine.nics if joined or _is_rated(nic, stated)]
+        nics = self.machine.nics
+        if not joined and stated is None:  # those with a known rate
+            nics = tuple(nic for nic in nics if nic.speed is not None or nic.pci.basis.source == "file")
         reached: list[_Reached] = []
         for nic in nics:
             grid = self.add_switch("nic", f".{nic.number}")
@@ -334,7 +333,12 @@ class _Boxes:
             reached.append(_Reached(grid, through, shared))
         if not joined:
             return
-        names = self.networks_of(nics)
+        # The switch that each NIC leads to: its place in its host, or its rail as dumped.
+        if self.network.rails:
+            systems = [self.machine.hosts[nic.host].system for nic in nics]
+            names = [str(systems[:index].count(system)) for index, system in enumerate(systems)]
+        else:
+            names = [nic.rail or "" for nic in nics] if all(nic.rail for nic in nics) else ["0"] * len(nics)
         nets = {name: self.fabric.add_switches([f"net:{name}"], (1,)) for name in dict.fromkeys(names)}
         ends: list[tuple[NodeGrid, Rate | None]] = [(nic.grid, None) for nic in reached]
         end_of = list(range(len(reached)))
@@ -358,13 +362,6 @@ class _Boxes:
                 self.wire(grid, outer, narrow)
             for name, rates in leads_to.items():
                 self.wire(outer, nets[name], narrow if narrow is not None and outer is grid else _sum(rates))
-
-    def networks_of(self, nics: Sequence[Nic]) -> list[str]:
-        """Return the name of the switch that each NIC leads to: its place in its host, or its rail as dumped."""
-        systems = [self.machine.hosts[nic.host].system for nic in nics]
-        if self.network.rails:
-            return [str(systems[:index].count(system)) for index, system in enumerate(systems)]
-        return [nic.rail or "" for nic in nics] if all(nic.rail for nic in nics) else ["0"] * len(nics)
 
 
 Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
@@ -414,11 +411,6 @@ def _narrow_links(nics: Sequence[_Reached]) -> list[tuple[list[int], Rate]]:
     return [(sorted(key), narrow[key]) for key in kept]
 
 
-def _is_rated(nic: Nic, stated: Rate | None) -> bool:
-    """Return whether something is known about the rate of a NIC."""
-    return stated is not None or nic.speed is not None or nic.pci.basis.source == "file"
-
-
 def _sum(rates: Iterable[Rate]) -> Rate:
     parts = list(rates)
     guess = next((part for part in parts if part.basis.source == "guess"), parts[0])
@@ -449,11 +441,6 @@ def _total(gpu: Gpu, kind: str, target: str = "") -> Rate | None:
     """Return the rate of all wires of a GPU to one target together, None without any."""
     wires = [wire.rate for wire in gpu.wires if (wire.kind, wire.target) == (kind, target)]
     return _sum(wires) if wires else None
-
-
-def _kind_and_suffix(name: str) -> tuple[str, str]:
-    kind, _, position = name.partition(":")
-    return kind, f".{position}"
 
 
 FABRIC_FACT = "switches between boxes"
@@ -488,13 +475,18 @@ def cluster_topology(
     boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
     guessed = frozenset[tuple[str, str]]() if boxes.provenance is None else boxes.provenance.guessed
     expected = boxes.expected or boxes
-    names = [name if _NET.fullmatch(name) else _on_host(name, hosts) for name in boxes.node_ids]
+    names = []
+    for name in boxes.node_ids:
+        match = None if _NET.fullmatch(name) else _NUMBERED.fullmatch(name)
+        names.append(name if match is None else f"{match[1]}{hosts[int(match[2])]}{match[3]}")
     links: list[NamedLink] = []
     for link, slower in zip(boxes.links, expected.links, strict=True):
         ends, most = [names[link.src], names[link.dst]], None
         for place, (here, there) in enumerate(((link.src, link.dst), (link.dst, link.src))):
             if (net := _NET.fullmatch(boxes.node_ids[here])) is not None:
-                host = hosts[_box_number(boxes.node_ids[there])]
+                numbered = _NUMBERED.fullmatch(boxes.node_ids[there])
+                assert numbered is not None  # ids of boxes have numbers
+                host = hosts[int(numbered[2])]
                 ends[place], most = fabric.leaves.get((host, int(net[1])), ("", None))
         if all(ends):
             width = link.bandwidth if most is None else min(most, link.bandwidth)
@@ -512,15 +504,3 @@ def cluster_topology(
     facts = [*(fact for fact in boxes.assumptions if fact.what != FABRIC_FACT), *fabric.facts]
     kept = [node for node in (*nodes, *fabric.switches) if node.id in used or node.kind == "compute"]
     return assemble_topology(spec, boxes.bandwidth_unit, kept, links, facts)
-
-
-def _box_number(node_id: str) -> int:
-    match = _NUMBERED.fullmatch(node_id)
-    if match is None:
-        raise AssertionError(f"ids of boxes have numbers, not {node_id}")
-    return int(match[2])
-
-
-def _on_host(node_id: str, hosts: Sequence[str]) -> str:
-    match = _NUMBERED.fullmatch(node_id)
-    return node_id if match is None else f"{match[1]}{hosts[_box_number(node_id)]}{match[3]}"

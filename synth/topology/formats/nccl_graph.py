@@ -48,32 +48,25 @@ def read_graphs(content: bytes) -> list[NcclGraph]:
     if root.tag != "graphs":
         raise InvalidInput("a graph file of NCCL must have the root element <graphs>", f"<{root.tag}>", _WAY_OUT)
     try:
-        graphs = [_graph(element) for element in root.findall("graph")]
+        graphs = []
+        for element in root.findall("graph"):
+            channels = tuple(
+                NcclChannel(
+                    tuple(int(gpu.get("dev", ""), 16) & _LOCAL for gpu in channel.findall("gpu")),
+                    tuple(int(net.get("dev", ""), 16) & _LOCAL for net in channel.findall("net")),
+                )
+                for channel in element.findall("channel")
+            )
+            numbers = int(element.get("id", "")), int(element.get("pattern", ""))
+            speed = float(element.get("speedintra", ""))
+            speeds = speed, float(element.get("speedinter", speed))
+            graphs.append(NcclGraph(*numbers, *speeds, channels, element.get("typeintra", "NVL")))
     except (TypeError, ValueError) as error:
         raise InvalidInput("a graph file of NCCL must have its numbers", error, _WAY_OUT) from None
     found = [graph for graph in graphs if graph.channels]
     if not found:
         raise InvalidInput("a graph file of NCCL must have a graph with channels", "none", _WAY_OUT)
     return found
-
-
-def _graph(element: Element) -> NcclGraph:
-    speed = float(element.get("speedintra", ""))
-    channels = tuple(
-        NcclChannel(
-            tuple(int(gpu.get("dev", ""), 16) & _LOCAL for gpu in channel.findall("gpu")),
-            tuple(int(net.get("dev", ""), 16) & _LOCAL for net in channel.findall("net")),
-        )
-        for channel in element.findall("channel")
-    )
-    return NcclGraph(
-        int(element.get("id", "")),
-        int(element.get("pattern", "")),
-        speed,
-        float(element.get("speedinter", speed)),
-        channels,
-        element.get("typeintra", "NVL"),
-    )
 
 
 def graph_file(graphs: Sequence[NcclGraph]) -> bytes:
