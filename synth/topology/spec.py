@@ -11,12 +11,12 @@ from typing import TypeVar
 from chorale.synth.errors import InvalidInput, UnknownName
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.bases import BASE_FAMILIES
-from chorale.synth.topology.families.complete import COMPLETE_FAMILIES, HAMMING_FAMILIES, HAMMINGMESH_FAMILIES
-from chorale.synth.topology.families.directed import CAYLEY_FAMILIES, KAUTZ_FAMILIES
+from chorale.synth.topology.families.complete import COMPLETE_FAMILIES
+from chorale.synth.topology.families.directed import DIRECTED_FAMILIES
 from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
-from chorale.synth.topology.families.gpu_boxes import AMD_FAMILIES, NVIDIA_FAMILIES
-from chorale.synth.topology.families.grids import BASELINE_FAMILIES, GRID_FAMILIES, RING_FAMILIES, TWISTED_FAMILIES
-from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
+from chorale.synth.topology.families.gpu_boxes import GPU_FAMILIES
+from chorale.synth.topology.families.grids import GRID_FAMILIES
+from chorale.synth.topology.families.switched import SWITCHED_FAMILIES
 from chorale.synth.topology.functions import FUNCTION_LIST
 from chorale.synth.topology.grammar import (
     FILE_PREFIX,
@@ -32,21 +32,13 @@ from chorale.synth.topology.registry import Family, Function, SpecForm, Topology
 from chorale.synth.topology.topology import Topology
 
 _FAMILIES = (
-    *RING_FAMILIES,
     *GRID_FAMILIES,
-    *TWISTED_FAMILIES,
     *COMPLETE_FAMILIES,
-    *HAMMING_FAMILIES,
-    *KAUTZ_FAMILIES,
+    *DIRECTED_FAMILIES,
     *BASE_FAMILIES,
-    *CAYLEY_FAMILIES,
     *DISTANCE_REGULAR_FAMILIES,
-    *BASELINE_FAMILIES,
-    *HAMMINGMESH_FAMILIES,
-    *SWITCH_FAMILIES,
-    *NVIDIA_FAMILIES,
-    *AMD_FAMILIES,
-    *DATACENTRE_FAMILIES,
+    *SWITCHED_FAMILIES,
+    *GPU_FAMILIES,
 )
 FAMILIES: Mapping[str, Family] = {family.name: family for family in _FAMILIES}
 FUNCTIONS: Mapping[str, Function] = {function.name: function for function in FUNCTION_LIST}

@@ -47,12 +47,6 @@ def _bipartite(spec: str, d: int) -> Topology:
     return unit_topology(spec, 2 * d, bidirectional_arcs(low, high), [rotation, swap])
 
 
-COMPLETE_FAMILIES = (
-    Family("complete", "complete:m", "complete:4", "all pairs of m >= 2 nodes", plan_complete),
-    Family("bipartite", "bipartite:d", "bipartite:4", "complete bipartite graph on d + d nodes", plan_bipartite),
-)
-
-
 _MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 
 
@@ -97,12 +91,6 @@ def _build(spec: str, sizes: list[int]) -> Topology:
         arcs += [(rank.ravel(), np.roll(rank, -shift, axis).ravel()) for shift in range(1, size)]
     turns = [np.roll(rank, -1, axis).ravel() for axis in range(len(sizes))]
     return unit_topology(spec, rank.size, arcs, turns)
-
-
-HAMMING_FAMILIES = (
-    Family("hamming", "hamming:n,q", "hamming:2,3", "words of n letters out of q, differing in one", plan_hamming),
-    Family("hyperx", "hyperx:AxB", "hyperx:4x4", "complete graph along every dimension of a grid", plan_hyperx),
-)
 
 
 _SYNTAX = "hxmesh:b,XxY"
@@ -173,6 +161,10 @@ def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:
     return bidirectional_arcs(ends.ravel(), switch)
 
 
-HAMMINGMESH_FAMILIES = (
+COMPLETE_FAMILIES = (
+    Family("complete", "complete:m", "complete:4", "all pairs of m >= 2 nodes", plan_complete),
+    Family("bipartite", "bipartite:d", "bipartite:4", "complete bipartite graph on d + d nodes", plan_bipartite),
+    Family("hamming", "hamming:n,q", "hamming:2,3", "words of n letters out of q, differing in one", plan_hamming),
+    Family("hyperx", "hyperx:AxB", "hyperx:4x4", "complete graph along every dimension of a grid", plan_hyperx),
     Family("hxmesh", _SYNTAX, "hxmesh:2,2x2", "HammingMesh: boards of b x b nodes, a switch per row", plan_hxmesh),
 )

@@ -147,13 +147,6 @@ def _debruijn(spec: str, d: int, n: int) -> Topology:
     return unit_topology(spec, d**n, arcs, [letter[digits] @ powers for letter in (turn, swap)])
 
 
-KAUTZ_FAMILIES = (
-    Family("kautz", "kautz:d,n", "kautz:2,2", "directed, n-fold line graph of complete:d+1", plan_kautz),
-    Family("genkautz", "genkautz:d,m", "genkautz:4,64", "directed, any m > d nodes at low diameter", plan_genkautz),
-    Family("debruijn", "debruijn:d,n", "debruijn:2,3", "directed, d^n words; d self-loops", plan_debruijn),
-)
-
-
 _SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
 
 
@@ -207,7 +200,10 @@ def _dicirculant(spec: str, d: int) -> Topology:
     return unit_topology(spec, d + 2, [(src, (src + shift) % (d + 2))], [(node + 1) % (d + 2)])
 
 
-CAYLEY_FAMILIES = (
+DIRECTED_FAMILIES = (
+    Family("kautz", "kautz:d,n", "kautz:2,2", "directed, n-fold line graph of complete:d+1", plan_kautz),
+    Family("genkautz", "genkautz:d,m", "genkautz:4,64", "directed, any m > d nodes at low diameter", plan_genkautz),
+    Family("debruijn", "debruijn:d,n", "debruijn:2,3", "directed, d^n words; d self-loops", plan_debruijn),
     Family("dicirculant", "dicirculant:d", "dicirculant:4", "directed circulant on d + 2 nodes", plan_dicirculant),
     Family(
         "cayley",

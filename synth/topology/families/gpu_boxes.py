@@ -179,18 +179,6 @@ def _add_network(fabric: FabricBuilder, gpu: NodeGrid, shape: _Boxes) -> tuple[N
     return nic, joint
 
 
-NVIDIA_FAMILIES = (
-    Family("a100", "a100:boxes", "a100:2", "DGX A100: NVSwitch 300 GB/s, InfiniBand 25 GB/s", plan_a100),
-    Family("h100", "h100:boxes", "h100:2", "DGX H100: NVSwitch 450 GB/s that adds, eight rails of 50 GB/s", plan_h100),
-    Family("h200", "h200:boxes", "h200:2", "DGX H200: links as h100", plan_h200),
-    Family("b200", "b200:boxes", "b200:2", "DGX B200: NVSwitch 900 GB/s, eight rails of 50 GB/s", plan_b200),
-    Family("nvl72", "nvl72:racks", "nvl72:2", "NVL72: 72 GPUs on NVSwitches of 900 GB/s, rails of 50 GB/s", plan_nvl72),
-    Family(
-        "railclos", _CLOS_SYNTAX, "railclos:4,8,50,4", "boxes behind NVSwitches, a rail per GPU, spines", plan_railclos
-    ),
-)
-
-
 _XGMI = Fraction(50)
 _MI250_INFINIBAND = Fraction(16)
 _MI300X_XGMI = Fraction(64)
@@ -303,7 +291,15 @@ def _platform(spec: str, boxes: int, xgmi: Fraction) -> Topology:
     return fabric.topology()
 
 
-AMD_FAMILIES = (
+GPU_FAMILIES = (
+    Family("a100", "a100:boxes", "a100:2", "DGX A100: NVSwitch 300 GB/s, InfiniBand 25 GB/s", plan_a100),
+    Family("h100", "h100:boxes", "h100:2", "DGX H100: NVSwitch 450 GB/s that adds, eight rails of 50 GB/s", plan_h100),
+    Family("h200", "h200:boxes", "h200:2", "DGX H200: links as h100", plan_h200),
+    Family("b200", "b200:boxes", "b200:2", "DGX B200: NVSwitch 900 GB/s, eight rails of 50 GB/s", plan_b200),
+    Family("nvl72", "nvl72:racks", "nvl72:2", "NVL72: 72 GPUs on NVSwitches of 900 GB/s, rails of 50 GB/s", plan_nvl72),
+    Family(
+        "railclos", _CLOS_SYNTAX, "railclos:4,8,50,4", "boxes behind NVSwitches, a rail per GPU, spines", plan_railclos
+    ),
     Family("mi250", "mi250:boxes", "mi250:2", "MI250: 16 GPUs, xGMI links of 50 GB/s, InfiniBand 16 GB/s", plan_mi250),
     Family("mi250half", "mi250half:boxes", "mi250half:2", "GPUs 0 to 7 of each MI250 box", plan_mi250half),
     Family("mi300x", "mi300x:boxes", "mi300x:2", "MI300X: every two GPUs 64 GB/s, NICs 50 GB/s", plan_mi300x),

@@ -83,20 +83,6 @@ def _circulant(spec: str, n: int, offsets: list[int]) -> Topology:
     return unit_topology(spec, n, arcs, [(node + 1) % n])
 
 
-RING_FAMILIES = (
-    Family("ring", "ring:m", "ring:8", "bidirectional ring of m >= 3 nodes", plan_ring),
-    Family("biring", "biring:d,m", "biring:4,6", "ring with d/2 parallel links each way, d even, m >= 3", plan_biring),
-    Family("uniring", "uniring:d,m", "uniring:1,4", "one-way ring with d parallel links, m >= 2", plan_uniring),
-    Family(
-        "circulant",
-        "circulant:n,a1,a2,…",
-        "circulant:16,3,4",
-        "n nodes, node i linked with i + a and i - a for every offset a",
-        plan_circulant,
-    ),
-)
-
-
 def plan_shiftedring(call: FamilyCall) -> TopologyPlan:
     """Two superposed bidirectional rings: 0, 1, 2, … and 0, s, 2 s, … modulo m.
 
@@ -154,14 +140,6 @@ def _dbt(spec: str, m: int) -> Topology:
     child = np.arange(m)
     arcs = [bidirectional_arcs(child[parent >= 0], parent[parent >= 0]) for parent in double_tree_parents(m)]
     return unit_topology(spec, m, [*arcs[0], *arcs[1]])
-
-
-BASELINE_FAMILIES = (
-    Family(
-        "shiftedring", "shiftedring:m", "shiftedring:8", "two superposed rings, the second shifted", plan_shiftedring
-    ),
-    Family("dbt", "dbt:m", "dbt:8", "double binary tree, not regular", plan_dbt),
-)
 
 
 _MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
@@ -241,13 +219,6 @@ def _hypercube(spec: str, n: int) -> Topology:
     node = np.arange(2**n)
     flips = [node ^ (1 << bit) for bit in range(n)]
     return unit_topology(spec, 2**n, [(node, flip) for flip in flips], flips)
-
-
-GRID_FAMILIES = (
-    Family("torus", "torus:AxBx…", "torus:4x4x2", "wrap-around grid, every dimension >= 2", plan_torus),
-    Family("mesh", "mesh:AxBx…", "mesh:4x4", "grid without wrap-around links", plan_mesh),
-    Family("hypercube", "hypercube:n", "hypercube:3", "2^n nodes, neighbours differ in one bit", plan_hypercube),
-)
 
 
 _SYNTAX = "twisted-torus:AxB,s or twisted-torus:AxBxC"
@@ -351,7 +322,24 @@ def _twisted_hypercube(spec: str, n: int) -> Topology:
     return unit_topology(spec, 2**n, [*arcs, (node, crossed)])
 
 
-TWISTED_FAMILIES = (
+GRID_FAMILIES = (
+    Family("ring", "ring:m", "ring:8", "bidirectional ring of m >= 3 nodes", plan_ring),
+    Family("biring", "biring:d,m", "biring:4,6", "ring with d/2 parallel links each way, d even, m >= 3", plan_biring),
+    Family("uniring", "uniring:d,m", "uniring:1,4", "one-way ring with d parallel links, m >= 2", plan_uniring),
+    Family(
+        "circulant",
+        "circulant:n,a1,a2,…",
+        "circulant:16,3,4",
+        "n nodes, node i linked with i + a and i - a for every offset a",
+        plan_circulant,
+    ),
+    Family(
+        "shiftedring", "shiftedring:m", "shiftedring:8", "two superposed rings, the second shifted", plan_shiftedring
+    ),
+    Family("dbt", "dbt:m", "dbt:8", "double binary tree, not regular", plan_dbt),
+    Family("torus", "torus:AxBx…", "torus:4x4x2", "wrap-around grid, every dimension >= 2", plan_torus),
+    Family("mesh", "mesh:AxBx…", "mesh:4x4", "grid without wrap-around links", plan_mesh),
+    Family("hypercube", "hypercube:n", "hypercube:3", "2^n nodes, neighbours differ in one bit", plan_hypercube),
     Family(
         "twisted-torus",
         _SYNTAX,

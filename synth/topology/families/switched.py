@@ -35,9 +35,6 @@ def _switch(spec: str, m: int, bandwidth: Fraction) -> Topology:
     return fabric.topology()
 
 
-SWITCH_FAMILIES = (Family("switch", _SYNTAX, "switch:8,50", "m nodes on one switch, bw GB/s each", plan_switch),)
-
-
 _LINK = Fraction(25)
 
 
@@ -115,7 +112,8 @@ def _dragonfly(spec: str, a: int, p: int, h: int) -> Topology:
     return fabric.topology()
 
 
-DATACENTRE_FAMILIES = (
+SWITCHED_FAMILIES = (
+    Family("switch", _SYNTAX, "switch:8,50", "m nodes on one switch, bw GB/s each", plan_switch),
     Family("fattree", "fattree:k", "fattree:4", "three levels, k^3/4 hosts, all links 25 GB/s", plan_fattree),
     Family("dragonfly", "dragonfly:a,p,h", "dragonfly:4,2,2", "groups of routers, links of 25 GB/s", plan_dragonfly),
 )
