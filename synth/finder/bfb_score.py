@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.kernels import native
-from chorale.synth.methods.bfb.plan import MAX_HOPS, Problems, network_of, problems_of, steps_of
+from chorale.synth.methods.bfb.plan import MAX_HOPS, Problems, network_of, problems_of
 from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.distance import distances_to
 from chorale.synth.topology.grammar import FamilyCall, parse_spec
@@ -68,7 +68,7 @@ def bfb_score(topology: Topology) -> BfbScore:
         if len(loads[0]):
             return _score(degree, nodes, *loads)
     network = network_of(topology)
-    return _score(degree, nodes, *native.least_loads(0, nodes, problems_of(network), steps_of(network))[:2])
+    return _score(degree, nodes, *native.least_loads(0, nodes, *problems_of(network))[:2])
 
 
 def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> BfbScore:

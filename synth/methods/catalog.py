@@ -19,7 +19,7 @@ from chorale.synth.verify.verify import verify
 # Algorithms are imported inside functions: only who asks for one waits for its import.
 
 MIN_SYMMETRIC_ROOTS = 512
-"""Below, packing trees for every root takes a fraction of a second, and rows of all ranks are few."""
+"""Below this number of ranks, packing trees for every root takes a fraction of a second, and all rows are few."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
 """Methods that `auto` does not try: one needs switches that act; the other is for memory that ranks share."""

@@ -1,9 +1,7 @@
 """The plan of a breadth-first broadcast: loads, chunks per shard and step times, before chunks are assigned to links.
 
-The network of the kernels has in-links in rows, integer capacities, and link latencies in ticks, which follow from the
-latencies and the size of the vector. A task solves all steps of one batch of nodes; it is pure, picklable, and gives
-the same bytes anywhere. One pass over the hop counts of a node yields the problems of every step, so that cutting by
-step as well would repeat that pass.
+The kernels see in-links in rows, integer capacities and link latencies in ticks. A task solves all steps of one block
+of nodes; it is pure and can be pickled. One pass over the hop counts of a node gives the problems of all its steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +23,15 @@ from chorale.synth.topology.distance import distances_to, hops_between_all
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
-"""Largest number of chunks per shard that must do where latencies differ; more are chosen only where they pay."""
+"""If latencies differ, this number of chunks per shard must be enough; more are chosen only if they pay."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyTicks:
-    """What times mean for vectors of `size_bytes`.
+    """Converts ticks to seconds for vectors of `size_bytes`.
 
-    shard_s: seconds that a shard takes on a link of capacity 1, which are `grain` ticks
-    first_s: the smallest latency of any link: every step takes it, and delays count from it
+    shard_s: seconds that a shard takes on a link of capacity 1, equal to `grain` ticks
+    first_s: the smallest latency of any link in seconds: every step takes it, and delays are counted from it
     """
 
     size_bytes: int
@@ -42,18 +40,22 @@ class LatencyTicks:
     first_s: Fraction
 
     def seconds(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return how long a step takes that ends after `ticks` ticks of a chunk."""
+        """Return the seconds of a step that ends after `ticks` ticks of a chunk."""
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
-def delays_in_ticks(topology: Topology, size_bytes: int, unit: Fraction) -> tuple[NDArray[np.int64], LatencyTicks]:
-    """Return the delay of every link in ticks, and the clock; a link of capacity 1 has bandwidth `unit`.
+def delays_in_ticks(
+    topology: Topology, size_bytes: int | None, unit: Fraction
+) -> tuple[NDArray[np.int64], LatencyTicks | None]:
+    """Return the delay of every link in ticks, int64, and the clock; a link of capacity 1 has bandwidth `unit`.
 
-    Ticks are as long as they can be with every delay a whole number. Exact. Raises InvalidInput where bandwidths are
-    not in bytes and seconds, and where delays have no common unit within 64 bits.
+    A tick is the longest time that makes every delay a whole number. Exact. Raises InvalidInput if bandwidths are not
+    in bytes per second, and if delays have no common unit within 64 bits. Without a size, delays are 0.
     """
+    if size_bytes is None:
+        return np.zeros(len(topology.links), dtype=np.int64), None
     if size_bytes < 1:
-        raise InvalidInput("a size must be at least 1 byte", size_bytes, "give the size of the whole vector")
+        raise InvalidInput("--size must be at least 1 byte", size_bytes, "give the size of the whole vector")
     shard_s = Fraction(size_bytes, topology.compute_count) / (unit * bytes_per_second(topology))
     first_s = min(topology.links.latencies_s)
     shards = [(latency_s - first_s) / shard_s for latency_s in topology.links.latencies_s]
@@ -69,18 +71,18 @@ def require_magnitude(
 ) -> None:
     """Raise InvalidInput unless times stay within 64 bits for delays up to `delay` and nodes of `capacity` inwards.
 
-    Times are fractions of (shards * grain + capacity * delay) * chunks over capacity, and compared crosswise.
+    Times are fractions (shards * grain + capacity * delay) * chunks / capacity, compared by cross-multiplication.
     """
     if (shards * clock.grain + capacity * delay) * capacity * chunks < 2**62:
         return
     rule = "(shards * ticks per shard + bandwidth into a node * largest delay) * bandwidth * chunks must be below 2^62"
     value = f"{shards} shards of {clock.grain} ticks, delays up to {delay}, bandwidth {capacity}, {chunks} chunks"
-    way_out = "round latencies and bandwidths to fewer digits, choose a size such as 1MiB, or fewer chunks"
-    raise InvalidInput(rule, value, way_out)
+    advice = "round latencies and bandwidths to fewer digits, choose a size such as 1MiB, or fewer chunks"
+    raise InvalidInput(rule, value, advice)
 
 
 MAX_PAIRS = 2**29
-"""Distances take two bytes per pair of nodes: 1 GiB."""
+"""Largest number of pairs of nodes: their distances take two bytes each, 1 GiB in all."""
 MAX_CHUNKS = 2**15
 MAX_HOPS = 2**16 - 2
 
@@ -89,12 +91,13 @@ MAX_HOPS = 2**16 - 2
 class BfbNetwork:
     """In-links of node u: `tails[offsets[u]:offsets[u + 1]]`, numbered as in the topology (sorted by target).
 
-    capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that keeps them integers.
-    delays:     int64 per link: ticks until the first byte arrives, 0 throughout where there is no clock
-    latency_ticks: what a tick is, where latencies count; else None, and a tick is what a shard takes at capacity 1
-    rows:       None for a whole network. Else only the first `nodes` nodes are there to be solved: `rows` holds the
-                hop counts from every shard to each of them, then to other nodes that `tails` names by row.
-    key:        names the network among all others
+    Attributes:
+        key: identifies the network, as cache key.
+        capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that makes them integers.
+        delays: int64 per link, ticks until the first byte arrives; 0 if latencies do not count.
+        latency_ticks: meaning of a tick if latencies count. None: a tick is the time of a shard at capacity 1.
+        rows: None for a complete network. Otherwise only the first `nodes` nodes are solved, and `rows` has the hop
+            counts from every shard to each of them, then to the other nodes, which `tails` names by row.
     """
 
     key: str
@@ -116,7 +119,7 @@ class BfbNetwork:
 
     @property
     def words(self) -> int:
-        """How many 64-bit words a set of in-links of one node takes."""
+        """Number of 64-bit words for a set of in-links of one node."""
         return (int(np.diff(self.offsets).max()) + 63) // 64
 
     @property
@@ -132,11 +135,11 @@ class BfbNetwork:
         return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return the time of a step of `ticks` of a chunk: in seconds by the clock, else in chunks per bandwidth."""
+        """Return the time of a step of `ticks` of a chunk: in seconds if latencies count, else in chunks per bandwidth."""
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def allows(self, chunks: int) -> bool:
-        """Whether times with so many chunks per shard stay within 64 bits."""
+        """Return whether times with this number of chunks per shard stay within 64 bits."""
         try:
             self.require_magnitude(chunks)
         except InvalidInput:
@@ -144,17 +147,17 @@ class BfbNetwork:
         return True
 
     def require_magnitude(self, chunks: int) -> None:
-        """Raise InvalidInput unless times with so many chunks per shard stay within 64 bits."""
+        """Raise InvalidInput unless times with this number of chunks per shard stay within 64 bits."""
         if self.latency_ticks is not None:
             inwards = np.add.reduceat(self.capacities, self.offsets[:-1])
             require_magnitude(self.latency_ticks, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
 
 
 def network_of(topology: Topology, size_bytes: int | None = None, every_pair: bool = True) -> BfbNetwork:
-    """Return the kernels' view of `topology`, after checking that breadth-first broadcast applies to it.
+    """Return `topology` in the form of the kernels; raise InvalidInput if breadth-first broadcast does not apply.
 
-    With `size_bytes`, the bytes of the whole vector, latencies count. every_pair: whether hop counts between all nodes
-    will be asked for, which large networks have no room for.
+    size_bytes: bytes of the whole vector, so that latencies count; None ignores latencies
+    every_pair: hop counts between all nodes are needed, for which large networks have no memory
     """
     _require_direct(topology)
     nodes = topology.compute_count
@@ -164,20 +167,20 @@ def network_of(topology: Topology, size_bytes: int | None = None, every_pair: bo
         way_out = f"use at most {int(MAX_PAIRS**0.5)} nodes, or a topology with known symmetries such as a torus"
         raise InvalidInput(rule, f"{nodes} nodes, which need {gib}", way_out)
     capacities, unit = _capacities(topology)
-    delays, clock = _timing(topology, size_bytes, unit)
+    delays, clock = delays_in_ticks(topology, size_bytes, unit)
     offsets = topology.links.incoming_offsets(nodes)
     key = f"{topology.id} at {size_bytes}"
     return BfbNetwork(key, offsets, topology.links.src.copy(), capacities, delays, unit, clock)
 
 
 def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
-    """Return the part of `topology` that decides what rank 0 receives: its in-links, and hops to it and their tails.
+    """Return the part of `topology` that determines what rank 0 receives: its in-links, hops to it and their tails.
 
-    Links of rank 0 keep their ids, because links are sorted by target. O(degree * links) time.
+    Links of rank 0 keep their ids, because links are sorted by target. O(degree * links).
     """
     _require_direct(topology)
     capacities, unit = _capacities(topology)
-    delays, clock = _timing(topology, size_bytes, unit)
+    delays, clock = delays_in_ticks(topology, size_bytes, unit)
     degree = int(np.searchsorted(topology.links.dst, 1))
     hops = distances_to(topology, np.concatenate([[0], topology.links.src[:degree]]))
     if int(hops.max()) >= MAX_HOPS:
@@ -196,20 +199,12 @@ def _require_direct(topology: Topology) -> None:
 
 
 def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
-    """Return (capacity per link, their unit)."""
+    """Return capacities, int64 per link, and their unit."""
     integer, scale = topology.links.integer_bandwidths()
     common = reduce(gcd, (int(value) for value in np.unique(integer)))
     capacities = integer // common
     _check_magnitude(topology.compute_count, capacities)
     return capacities, Fraction(common, scale)
-
-
-def _timing(
-    topology: Topology, size_bytes: int | None, unit: Fraction
-) -> tuple[NDArray[np.int64], LatencyTicks | None]:
-    if size_bytes is None:
-        return np.zeros(len(topology.links), dtype=np.int64), None
-    return delays_in_ticks(topology, size_bytes, unit)
 
 
 def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
@@ -223,8 +218,8 @@ def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
 class Problems(NamedTuple):
     """The problems of nodes: their in-links in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from shard v to u.
 
-    There may be rows of more nodes than are solved, which `tails` may name. `delays`, in ticks of which a shard
-    takes `grain` on a link of capacity 1, are 0 where latencies do not count.
+    There may be rows of nodes that are not solved, for `tails` to name. `delays` are in ticks (a shard takes `grain`
+    ticks on a link of capacity 1), or 0 if latencies do not count.
     """
 
     offsets: NDArray[np.int64]
@@ -239,17 +234,11 @@ class Problems(NamedTuple):
 _memory: dict[str, tuple[Problems, int]] = {}
 
 
-def problems_of(network: BfbNetwork) -> Problems:
-    """Return the problems of `network`; the last ones are kept, since many tasks share the table of hop counts."""
-    return _prepared(network)[0]
+def problems_of(network: BfbNetwork) -> tuple[Problems, int]:
+    """Return the problems of `network` and their number of steps, the largest hop count.
 
-
-def steps_of(network: BfbNetwork) -> int:
-    """Return how many steps the problems of `network` have: the largest hop count."""
-    return _prepared(network)[1]
-
-
-def _prepared(network: BfbNetwork) -> tuple[Problems, int]:
+    The last result is cached, because many tasks share the table of hop counts.
+    """
     if network.key not in _memory:
         _memory.clear()
         rows = hops_between_all(network.offsets, network.tails) if network.rows is None else network.rows
@@ -272,7 +261,7 @@ class Block:
 
 
 def blocks_of(nodes: int) -> list[Block]:
-    """Cut the nodes into at most `BLOCKS` blocks; depends on nothing else, so results do not depend on workers."""
+    """Return at most `BLOCKS` blocks of nodes. They do not depend on the workers, so neither do the results."""
     count = min(nodes, BLOCKS)
     edges = [nodes * index // count for index in range(count + 1)]
     return [Block(first, last) for first, last in pairwise(edges)]
@@ -291,7 +280,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loads:
-    """Largest time per step over some nodes, with the node that attains it and its critical in-links as bits."""
+    """Largest time per step over some nodes, with the node that needs it and its critical in-links as bits."""
 
     times: StepTimes
     node: NDArray[np.int64]
@@ -300,7 +289,7 @@ class Loads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegralChunks:
-    """Shared input of the passes for whole chunks: chunks per shard and the time of each step."""
+    """Input of the passes over blocks for whole chunks: chunks per shard and the time of each step."""
 
     network: BfbNetwork
     chunks: int
@@ -308,15 +297,15 @@ class IntegralChunks:
 
 
 def block_loads(network: BfbNetwork, block: Block) -> Loads:
-    """Return the least loads of a block."""
-    top, bottom, node, links = native.least_loads(block.first, block.last, problems_of(network), steps_of(network))
+    """Return the least loads of a block, for divisible shards."""
+    top, bottom, node, links = native.least_loads(block.first, block.last, *problems_of(network))
     return Loads(StepTimes(top, bottom), node, links)
 
 
 def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
-    """Return the least times of a block when shards are cut into whole chunks, at least the shared times."""
+    """Return the least times of a block for whole chunks, at least the shared times."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
-    problems = problems_of(shared.network)
+    problems, _ = problems_of(shared.network)
     top, bottom, node, links = native.integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
     return Loads(StepTimes(top, bottom), node, links)
 
@@ -324,15 +313,11 @@ def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
 def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
     """Return the columns (step, link, shard, lo, hi) of what a block receives, as small unsigned integers."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
-    step, rows = native.assign_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
-    types = _column_types(shared)
-    return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.reshape(-1, 4).T), types, strict=True))
-
-
-def _column_types(shared: IntegralChunks) -> tuple[np.dtype, ...]:
     network = shared.network
-    largest = (len(shared.times.top), len(network.tails), network.shards, shared.chunks, shared.chunks)
-    return tuple(np.min_scalar_type(limit) for limit in largest)
+    step, rows = native.assign_chunks(block.first, block.last, problems_of(network)[0], shared.chunks, *times)
+    limits = (len(shared.times.top), len(network.tails), network.shards, shared.chunks, shared.chunks)
+    types = map(np.min_scalar_type, limits)
+    return tuple(column.astype(dtype) for column, dtype in zip((step, *rows.reshape(-1, 4).T), types, strict=True))
 
 
 _USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
@@ -346,8 +331,8 @@ def chunk_times(
 ) -> Loads:
     """Return the least time of each step with `chunks` whole chunks per shard, in ticks of a chunk.
 
-    Equal links: ceil(chunks * U), exactly, because the transportation polytope is integral (the paper's
-    rounding, theorem 20, is only a bound). Unequal capacities or delays: one more pass over the problems.
+    For equal links this is exactly ceil(chunks * U), because the transportation polytope is integral (the rounding of
+    the paper, theorem 20, is only a bound). For unequal capacities or delays, the problems are solved again.
     """
     top, bottom = loads.times.top * chunks, loads.times.bottom
     if network.is_homogeneous:
@@ -360,10 +345,10 @@ def chunk_times(
 def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the smallest number of chunks per shard that reaches the loads of divisible shards, and its times.
 
-    Necessary: every critical link of a step carries exactly c_k * (U - a_k), so that must be whole chunks. With equal
-    links this is also sufficient; else multiples are tried in turn, and the common denominator for all links always
-    works. Where delays differ that may be as large as the number of bytes: up to `MAX_TIMED_CHUNKS` are tried, then
-    `_nearly_best_chunks` chooses.
+    Every critical link of a step carries exactly c_k * (U - a_k), which must be whole chunks. For equal links this is
+    also sufficient. Otherwise multiples are tried in turn, and the common denominator for all links always works. If
+    delays differ, it may be as large as the number of bytes: up to `MAX_TIMED_CHUNKS` are tried, then
+    `_nearly_best_chunks` chooses. Raises InvalidInput above `MAX_CHUNKS`.
     """
     needed, sufficient = _denominators(network, loads)
     most = MAX_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
@@ -380,9 +365,9 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 
 
 def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
-    """Return the first number within 1 % of the time of divisible shards; if none is, the fastest.
+    """Return the first number of chunks within 1 % of the time of divisible shards, or the fastest if there is none.
 
-    Numbers up to 64, then what makes the shares of critical links whole, nearly, and doublings up to 4096.
+    Tries numbers up to 64, then numbers that make the shares of critical links nearly whole, and doublings up to 4096.
     """
     ideal = _total_time(network, loads, 1)
     best: tuple[Fraction, int, Loads] | None = None
@@ -399,26 +384,19 @@ def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -
 
 
 def _numbers_beyond(network: BfbNetwork, loads: Loads) -> list[int]:
-    """Return numbers above 64 that may suit, in ascending order, as far as times with them stay within 64 bits."""
-    shares = [share for step in range(len(loads.times.top)) for share in _critical_shares(network, loads, step)]
-    small = [share.limit_denominator(_LARGEST_DENOMINATOR).denominator for share in shares]
-    numbers = {*_MORE_CHUNKS, *small, lcm(*small)}
-    return [number for number in sorted(numbers) if MAX_TIMED_CHUNKS < number <= _most_chunks(network)]
-
-
-def _critical_shares(network: BfbNetwork, loads: Loads, step: int) -> list[Fraction]:
-    """Return the shards that the critical links of `step` carry."""
-    time, links = loads.times.of_step(step), critical_links(network, loads, step)
-    pairs = ((int(network.capacities[link]), int(network.delays[link])) for link in links)
-    return [capacity * (time - delay) / network.grain for capacity, delay in pairs if delay < time]
-
-
-def _most_chunks(network: BfbNetwork) -> int:
-    """Return the largest power of two up to 4096 with which times stay within 64 bits."""
+    """Return promising numbers of chunks above 64, ascending, as far as times with them stay within 64 bits."""
+    shares = []  # the shards that critical links carry
+    for step in range(len(loads.times.top)):
+        time = loads.times.of_step(step)
+        for link in critical_links(network, loads, step):
+            capacity, delay = int(network.capacities[link]), int(network.delays[link])
+            shares += [capacity * (time - delay) / network.grain] if delay < time else []
     most = _LARGEST_DENOMINATOR
     while most > MAX_TIMED_CHUNKS and not network.allows(most):
         most //= 2
-    return most
+    small = [share.limit_denominator(_LARGEST_DENOMINATOR).denominator for share in shares]
+    numbers = {*_MORE_CHUNKS, *small, lcm(*small)}
+    return [number for number in sorted(numbers) if MAX_TIMED_CHUNKS < number <= most]
 
 
 def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
@@ -427,7 +405,7 @@ def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
-    """Return the largest load of each step over the blocks; the first block wins a tie."""
+    """Return the largest load of each step over the blocks, the first of equals."""
     top, bottom = parts[0].times.top.copy(), parts[0].times.bottom.copy()
     node, links = parts[0].node.copy(), parts[0].links.copy()
     for part in parts[1:]:
@@ -451,7 +429,7 @@ def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
 
 
 def _parts(kinds: Sequence[Sequence[int]], time: Fraction, grain: int) -> list[int]:
-    """Return the denominators of the shards that links of these (capacity, delay) carry until `time`."""
+    """Return the denominators of the numbers of shards that links of these (capacity, delay) carry until `time`."""
     return [(capacity * (time - delay) / grain).denominator for capacity, delay in kinds if delay < time]
 
 
@@ -466,7 +444,7 @@ def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BfbPlan:
-    """Solved loads, chosen chunks and step times: all that the placement of chunks needs."""
+    """Loads, chunks per shard and step times."""
 
     network: BfbNetwork
     loads: Loads  # of divisible shards
@@ -490,12 +468,12 @@ def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progr
 
 
 def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
-    """Return what a schedule was asked for with."""
+    """Return the parameters of a schedule."""
     return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
 
 
 def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
-    """Return the columns of `Transfers`: what every node receives, by node, step and shard."""
+    """Return the columns of `Transfers`: what every node receives, sorted by node, step and shard."""
     shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
     parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
@@ -503,7 +481,7 @@ def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | Non
 
 
 def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
-    """Say for every step which node and links make its load, and which make its time in whole chunks."""
+    """Return the certificate: which node and links determine the load of every step, and its time in whole chunks."""
     steps = range(plan.steps)
     clock = plan.network.latency_ticks
     return {
