@@ -135,7 +135,7 @@ class BfbNetwork:
         return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
-        """Return the time of a step of `ticks` of a chunk: in seconds if latencies count, else in chunks per bandwidth."""
+        """Return the time of a step of `ticks` of a chunk: in seconds if latencies count, else chunks per bandwidth."""
         return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def allows(self, chunks: int) -> bool:
