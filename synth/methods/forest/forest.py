@@ -1,12 +1,11 @@
-"""Bandwidth-optimal schedules of trees on any fabric, switches included (the method `forest`).
+"""Bandwidth-optimal schedules of trees on any network, with or without switches (the method `forest`).
 
-Data streams down k trees per root; the slowest link sets the time. The optimum is known from cuts; links get the whole
-numbers of trees that it allows, switches are removed without loss, trees are packed into what is left and mapped back
-to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
+Data streams down k trees per root, and the slowest link determines the time. The optimum follows from cuts; links get
+the whole numbers of trees that it allows, switches are removed without loss, trees are packed into the result and
+mapped back to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
 
-Shards with their own sizes: The bound is that of equal shards with weights: all that starts outside a set of nodes
-must get into it. Trees as fast as the narrowest cut are packed as for equal shards, with supplies that differ from
-root to root.
+Shards of different sizes have the bound of equal shards with weights: everything that starts outside a set of nodes
+must enter it. Their trees are packed in the same way, with a different supply at each root.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,17 +58,19 @@ def tree_schedule(
     certificate: Mapping[str, Any],
     carried: NDArray[np.int64] | None = None,
 ) -> Schedule:
-    """Return the pipelined allgather, or broadcast, that sends along `trees`.
+    """Return the pipelined allgather or broadcast that sends along `trees`. Not verified.
 
-    carried: trees on each link, where that is less than its bandwidth allows
-    split: `forest_network(topology, trees_per_bandwidth, ...)` without its switches; `trees` are trees of
-    `split.network`. With k trees per root (weights added up), a shard is cut into k parts, one for each; the trees
-    of one root take them in their order. An arc hands out its paths in their order, so that a transfer of
-    several parts may become several transfers. Not verified. O(trees * ranks + hops of all paths).
+    With k trees per root (the sum of their weights), a shard is cut into k parts, which the trees of its root take in
+    order. An arc uses its paths in order, so a transfer of several parts may become several transfers. O(trees * ranks
+    + hops of all paths).
+
+    Args:
+        trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees.
+        split: the network of these trees without its switches; `trees` are trees of `split.network`.
+        carried: int64 per link, trees that it carries, if fewer than its bandwidth allows.
     """
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST, CollectiveName.ALLGATHERV):
-        possible = "allgather or broadcast"
-        raise InvalidInput(f"trees spread data: they make {possible}", collective.name.value, f"choose {possible}")
+        raise InvalidInput("trees make an allgather or broadcast", collective.name.value, "choose one of these")
     carried = trees_on_links(topology, trees_per_bandwidth) if carried is None else carried
     rows = tree_transfers(topology, carried, split, trees)
     k = rows.units
@@ -88,16 +89,19 @@ def tree_schedule(
 
 
 def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
-    """Return the allgather or broadcast down trees whose time is the optimum, or the least for k trees per root.
+    """Return the allgather or broadcast along trees whose time is the optimum, or the least for k trees per root.
 
-    task:    of its options k, gap, objective, seed, seeds and warm_start are used. The seed sets the order in which
-             roots get trees; of several seeds the packing that suits the objective best is taken. Trees of the warm
-             start, a schedule for another fabric, are kept as far as they hold; without k, its k is used where no
-             other is faster.
-    method:  the name that the schedule carries
-    The certificate is the cut that allows no less. Where a switch with more bandwidth out than in, which cannot copy,
-    stands in the way of trees as fast as that, they are as fast as it lets them. Raises InvalidInput where amounts
-    would leave 64 bits.
+    The certificate is the cut that proves the optimum. If a switch with more bandwidth out than in, which cannot copy,
+    does not allow such trees, the result is as fast as it allows.
+
+    Args:
+        task: uses the options k, gap, objective, seed, seeds and warm_start. The seed sets the order in which roots
+            get trees; of several seeds the packing that suits the objective best is used. Trees of the warm start, a
+            schedule for another network, are kept where possible; without k, its k is used if no other is faster.
+        method: name of the method in the schedule.
+
+    Raises:
+        InvalidInput: if amounts would exceed 64 bits.
     """
     topology, collective, options = task.topology, task.collective, task.options
     warm_start, k = options.warm_start, options.k
@@ -119,10 +123,9 @@ def forest(task: SynthesisTask, method: str = "forest") -> Schedule:
 
 
 def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwork, NDArray[np.int64]]:
-    """Return the optimum for k trees per root, its network without switches for the first k where that succeeds, and
-    the trees on each link.
+    """Return the optimum for the first k whose network can do without switches, that network, and the trees per link.
 
-    If it succeeds for none, a switch sends more than it receives: then its links are used less (`within_switches`).
+    If there is no such k, a switch sends more than it receives: then its links are used less (`within_switches`).
     """
     topology, collective = task.topology, task.collective
     weights = np.zeros(topology.compute_count, dtype=np.int64)
@@ -136,14 +139,16 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
             bound = replace(found[0], cut=exact.cut, least_time=exact.time_per_shard, is_fewest=False)
             return bound, *found[1:]
     if found is None:
-        raise refusal or CheckFailed("some number of trees must be as fast as asked", str(task.options.gap), "raise it")
+        raise refusal or CheckFailed(
+            "no number of trees is within --gap of the optimum", str(task.options.gap), "raise --gap"
+        )
     return found
 
 
 def _removed(
     task: SynthesisTask, network: Topology, kept: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> tuple[tuple[Optimum, SplitNetwork, NDArray[np.int64]] | None, InvalidInput | None]:
-    """Return an optimum of `network` without its switches, or why not; `kept` are its links in the topology."""
+    """Return (result of `_optimum_without_switches`, None) or (None, the reason). kept: links of `network` in the whole"""
     refusal: InvalidInput | None = None
     least_k = 1
     for best in _optima(replace(task, topology=network)):
@@ -163,8 +168,8 @@ def _removed(
 
 
 def _optima(task: SynthesisTask) -> Iterator[Optimum]:
-    """Yield the optimum for the k that was asked for; else what is close enough, with the k of the warm start first
-    where no other number of trees is faster."""
+    """Yield the optimum for the requested k. Without k, yield what `optima` finds close enough to the optimum, or the
+    optimum for the k of the warm start alone, if no other number of trees is faster."""
     topology, collective, options = task.topology, task.collective, task.options
     if options.k is not None:
         yield fixed_k_optimum(topology, collective, options.k)
@@ -182,7 +187,7 @@ def _optima(task: SynthesisTask) -> Iterator[Optimum]:
 
 
 def _symmetries(topology: Topology) -> Transversal | None:
-    """Return known symmetries that take rank 0 to every rank, of networks without switches; packing checks them."""
+    """Return known symmetries that map rank 0 to every rank, without switches; packing checks them."""
     if topology.switch_count or not automorphisms_are_transitive(topology):
         return None
     return Transversal.of(topology)
@@ -197,14 +202,14 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ShardUnits:
-    """counts: whole units of each shard;  unit: of what was asked for; more of it than that is padding."""
+    """counts: whole units per shard;  unit: size of a unit; what exceeds the size of a shard is padding"""
 
     counts: tuple[int, ...]
     unit: Fraction
 
 
 def shard_units(sizes: Sequence[int]) -> ShardUnits:
-    """Return `sizes` in units, exactly where that takes at most 4096 for the largest, else in as many, rounded up.
+    """Return `sizes` in units: exactly, if the largest has at most 4096; otherwise it has 4096, others are rounded up.
 
     >>> shard_units([6000, 0, 9000])
     ShardUnits(counts=(2, 0, 3), unit=Fraction(3000, 1))
@@ -217,9 +222,10 @@ def shard_units(sizes: Sequence[int]) -> ShardUnits:
 
 @dataclass(frozen=True, slots=True)
 class UnevenOptimum:
-    """trees: of each unit of a shard;  bound: of the time per byte of all shards together, in ascending nodes.
+    """Trees for shards of different sizes.
 
-    The trees take at most as much longer than the bound as was accepted.
+    trees: number of trees for each unit of a shard
+    bound: lower bound on the time per byte of all shards together; the trees exceed it by at most the accepted gap
     """
 
     collective: Collective
@@ -231,19 +237,22 @@ class UnevenOptimum:
 def uneven_optimum(
     topology: Topology, name: CollectiveName, counts: Sequence[int], gap: Fraction = Fraction(0)
 ) -> UnevenOptimum:
-    """Return the least time of an allgather or reduce-scatter whose shards have `counts` units, and what reaches it.
+    """Return the optimum of an allgather or reduce_scatter whose shards have `counts` units.
 
-    gap: of time that may be lost, where that would take more than `FEW_TREES` trees of each unit
+    Args:
+        gap: time that may be lost, relative to the bound, if the optimum needs more than `FEW_TREES` trees per unit.
 
-    Raises InvalidInput for another collective, for sizes that are not one for each rank, and where amounts would leave
-    64 bits.
+    Raises:
+        InvalidInput: for another collective, if there is not one size per rank, and if amounts would exceed 64 bits.
     """
     if name not in _NAMES:
         choice = " or ".join(each.value for each in _NAMES)
-        raise InvalidInput("sizes of shards are for allgather and reduce_scatter", name.value, f"choose {choice}")
+        raise InvalidInput("only allgather and reduce_scatter take sizes of shards", name.value, f"choose {choice}")
     ranks = topology.compute_count
     if len(counts) != ranks:
-        raise InvalidInput(f"there must be a size for each of {ranks} ranks", len(counts), "give one for each")
+        raise InvalidInput(
+            f"sizes of shards must be {ranks}, one per rank", f"{len(counts)} sizes", "give one per rank"
+        )
     collective = uneven_collective(_NAMES[name], counts)
     is_gather = name == CollectiveName.ALLGATHER
     network = topology if is_gather else transpose_with_links(topology)[0]
@@ -265,10 +274,10 @@ def uneven_forest(
     seed: int = 0,
     gap: Fraction = DEFAULT_GAP,
 ) -> Schedule:
-    """Return the pipelined schedule of trees that takes the optimum, or at most `gap` longer; not verified.
+    """Return the pipelined schedule of trees that takes the optimum, or at most `gap` longer. Not verified.
 
-    The certificate is the cut that allows no less; switches that send more than they receive may, too, as in `forest`.
-    Raises InvalidInput as `uneven_optimum` does.
+    The certificate is the cut that proves the optimum; as in `forest`, switches that send more than they receive may
+    not allow it. Raises InvalidInput as `uneven_optimum` does.
     """
     best = uneven_optimum(topology, name, counts, gap)
     if name == CollectiveName.ALLGATHER:

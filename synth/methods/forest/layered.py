@@ -1,11 +1,9 @@
 """Trees that follow the layers of hop distance: every node is reached from a neighbour nearer to the root.
 
 If every node takes its unit of each tree from a neighbour one hop nearer to the root, the result is a tree of least
-height, whatever the nodes choose. So each node chooses for itself, by a transport problem of few arcs and many roots.
-Where nearer neighbours cannot carry all, those at the same distance may help, in one direction drawn for each root.
-Symmetries that take node 0 to every node carry the choice of node 0 to all others.
-
-Over which in-arc a node takes each tree, so that every tree stays as low as hops allow where that fits.
+height, whatever the nodes choose. So each node chooses separately, by a transport problem of few arcs and many roots.
+If nearer neighbours cannot carry everything, neighbours at the same distance may help, in a direction that is drawn
+for each root. Symmetries that map node 0 to every node move the choice of node 0 to all others.
 """
 
 from itertools import chain
@@ -26,7 +24,7 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """What one node takes: of the trees `lo` to `hi` - 1 of `root`, over `arc`; -1 where no arc can carry them."""
+    """The arc over which a node receives the trees `lo` to `hi` - 1 of each `root`; -1 if no arc can carry them."""
 
     root: Ranks
     arc: Ranks
@@ -35,10 +33,12 @@ class InArcShares(NamedTuple):
 
 
 def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> InArcShares:
-    """Return over which in-arc `node` takes each tree.
+    """Return the in-arc over which `node` receives each tree.
 
-    hops:   [in-arcs of `node` + 1, nodes]: hops from every node to the tails of its in-arcs, and to `node` itself
-    beside: whether neighbours at its own distance may help
+    Args:
+        offsets: int64[nodes + 1], the in-arcs of node v are `offsets[v]` to `offsets[v + 1] - 1`.
+        hops: [in-arcs of `node` + 1, nodes], hops from every node to the tails of its in-arcs, and to `node` itself.
+        beside: neighbours at its own distance may help.
     """
     row = slice(offsets[node], offsets[node + 1])
     needs = network.supply.copy()
@@ -48,13 +48,13 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
 
 
 def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
-    """Return the numbers 0 to count - 1 in an order that depends on `seed` (at least 0)."""
+    """Return the numbers 0 to count - 1, int32, in an order that depends on `seed` (at least 0)."""
     return np.argsort(splitmix(np.arange(count) + seed * count)).astype(np.int32)
 
 
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
-"""For networks on which growing trees has proved slow: it may take hours where this takes a minute."""
+"""Limit for networks on which growing trees has proved slow: growing may take hours, layers a minute."""
 MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
@@ -65,13 +65,15 @@ def layered_trees(
     most_work: int = MOST_WORK,
     most_nodes: int = MOST_NODES,
 ) -> Trees:
-    """Return trees of least height or close to it: as many as choices node by node yield within the capacities.
+    """Return trees of least height or close to it, within the capacities: as many as result from choices node by node.
 
-    They are a whole packing if all nodes find enough; else the rest of `network` may not suffice for the other
-    trees. None at all beyond `most_nodes`, or beyond `most_work` (nodes * arcs) without symmetries.
+    They are a complete packing if all nodes find enough arcs; otherwise the rest of `network` may be too small for the
+    other trees. O(nodes * arcs) for hops and choices of all nodes, O(nodes * (nodes + arcs)) with symmetries.
 
-    transversal: symmetries of the nodes; they are checked against capacities and supplies, and not used where
-    they do not fit. O(nodes * arcs) for hops and choices of all nodes, O(nodes * (nodes + arcs)) with symmetries.
+    Args:
+        transversal: symmetries of the nodes; not used unless they fit capacities and supplies.
+        most_work, most_nodes: no trees are returned above this number of nodes, or above this product of nodes and
+            arcs if there are no symmetries.
     """
     nodes = network.nodes
     if not 1 < nodes <= most_nodes or not network.supply.any():
@@ -94,7 +96,7 @@ def layered_trees(
 
 
 def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
-    """Whether the moves leave capacities and supplies as they are."""
+    """Return whether the moves preserve capacities and supplies."""
     if len(transversal.parent) != network.nodes or np.any(network.supply != network.supply[0]):
         return False
     arcs = np.array([network.src, network.dst, network.capacity])
@@ -106,12 +108,12 @@ def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
 
 
 def _hops_around(network: ForestNetwork, offsets: Integers, hops: Hops, node: int) -> Hops:
-    """Return the rows of `hops` that `in_arc_shares` looks at."""
+    """Return the rows of `hops` that `in_arc_shares` needs for `node`."""
     return hops[np.append(network.src[offsets[node] : offsets[node + 1]], np.int32(node))]
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares) -> list[InArcShares]:
-    """Return what all nodes take if node 0 takes `base`."""
+    """Return the shares of all nodes if node 0 has `base`."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     tails = network.src[base.arc]
     pieces = []
@@ -122,7 +124,7 @@ def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares)
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
-    """Cut the trees of each root where some node changes from one in-arc to another; leave out those with gaps."""
+    """Return the trees, cut where some node changes from one in-arc to another, without those that have gaps."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]

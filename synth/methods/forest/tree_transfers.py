@@ -1,6 +1,6 @@
-"""The transfers of packed trees: every tree streams its part of its root's data over the links behind its arcs.
+"""The transfers of packed trees: every tree streams its part of its root's data over the links that its arcs stand for.
 
-Arcs of the network without switches become paths of physical links, each link within its own number of trees.
+Arcs of the network without switches become paths of physical links, each link within its number of trees.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels import native
-from chorale.synth.methods.forest.network import ForestNetwork, Trees
+from chorale.synth.methods.forest.network import Trees
 from chorale.synth.methods.forest.split.splitting_off import PathPieces, SplitNetwork
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
@@ -21,21 +21,15 @@ from chorale.synth.topology.topology import Topology
 def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> PathPieces:
     """Return the pieces of the arcs of `split.network` with links of `topology` as hops.
 
-    `split` must come from `network_of_links(topology, carried, ...)`. A link gets at most what it carries; where a
-    pair of nodes has several links, a piece may become several. O(links + hops of all pieces).
+    `split` must come from `network_of_links(topology, carried, ...)`. A link gets at most what it carries; if a pair of
+    nodes has several links, a piece may become several pieces. O(links + hops of all pieces).
     """
-    offsets, links = _links_of_arcs(topology, carried, split.original)
-    return PathPieces(*native.pieces_over_links(split.pieces, offsets, links, carried[links]))
-
-
-def _links_of_arcs(topology: Topology, carried: Integers, original: ForestNetwork) -> tuple[Integers, Ranks]:
-    """Return (offsets, links): arc a stands for `links[offsets[a]:offsets[a + 1]]`."""
-    table = topology.links
+    table, original = topology.links, split.original
     links = np.flatnonzero((table.src != table.dst) & (carried > 0)).astype(np.int32)
-    nodes = original.nodes
-    keys = table.dst[links].astype(np.int64) * nodes + table.src[links]
-    arcs = original.dst.astype(np.int64) * nodes + original.src
-    return np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64), links
+    keys = table.dst[links].astype(np.int64) * original.nodes + table.src[links]
+    arcs = original.dst.astype(np.int64) * original.nodes + original.src
+    offsets = np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64)
+    return PathPieces(*native.pieces_over_links(split.pieces, offsets, links, carried[links]))
 
 
 MAX_TREES_PER_ROOT = 2**31 - 1
@@ -45,10 +39,10 @@ MAX_TREES_PER_ROOT = 2**31 - 1
 class TreeTransfers:
     """Transfers as int32 columns.
 
-    units:  how many units the root with the most trees sends: the weights of its trees added up
-    depth:  of the sender in its tree
+    units:  number of units of the root with the most trees, the sum of their weights
+    depth:  depth of the sender in its tree
     route:  index into `routes`
-    root:   whose data it is
+    root:   rank whose data are sent
     lo, hi: units of the root
     """
 
@@ -66,11 +60,10 @@ class TreeTransfers:
 
 
 def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
-    """Return what `trees` of `split.network` send over the links of `topology`.
+    """Return what `trees` of `split.network` send over the links of `topology`. O(trees * ranks + hops of all paths).
 
     split: `network_of_links(topology, carried, ...)` without its switches. The trees of one root take its units in
-    their order. An arc hands out its paths in their order, so that a transfer of several units may become
-    several transfers. O(trees * ranks + hops of all paths).
+    order. An arc uses its paths in order, so a transfer of several units may become several transfers.
     """
     first, units = _first_units(trees)
     paths = link_paths(topology, carried, split)
@@ -84,10 +77,10 @@ def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, t
 def split_over_shards(
     lo: NDArray[np.integer], hi: NDArray[np.integer], ranks: int, units: int
 ) -> tuple[int, tuple[Integers, ...]]:
-    """Return (chunks per shard, (row, shard, lo, hi)) of intervals of the whole vector, cut where shards end.
+    """Return (chunks per shard, (row, shard, lo, hi)): the intervals `lo` to `hi` of the vector, cut where shards end.
 
-    The vector is `units` units, and `ranks` shards of c chunks, c the smallest number that makes a unit whole chunks.
-    row: which interval it is a part of.
+    The vector has `units` units, and `ranks` shards of c chunks each, where c is the smallest number with which a unit
+    is whole chunks. row: the interval that each part belongs to.
     """
     chunks = units // gcd(ranks, units)
     per_unit = ranks // gcd(ranks, units)
@@ -102,7 +95,7 @@ def split_over_shards(
 
 
 def _first_units(trees: Trees) -> tuple[Integers, int]:
-    """Return (the first unit of its root that each tree sends, units per root)."""
+    """Return (per tree, the first unit of its root that it sends; units of the root with the most)."""
     order = np.argsort(trees.root, kind="stable")
     before = np.cumsum(trees.weight[order]) - trees.weight[order]
     starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
@@ -117,7 +110,7 @@ def _first_units(trees: Trees) -> tuple[Integers, int]:
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return the table of the paths that are used, in their order, and the route of each row."""
+    """Return the table of the used paths, in order, and the route of each row."""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
     is_used = np.zeros(len(paths.amount), dtype=bool)

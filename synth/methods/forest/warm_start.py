@@ -1,4 +1,4 @@
-"""Warm start: trees of an older schedule, reused as far as they fit a fabric that has changed."""
+"""Warm start: trees of an older schedule, reused as far as they fit a network that has changed."""
 
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ from chorale.synth.topology.topology import Topology
 
 
 class _OldEdges(NamedTuple):
-    """Edges of old trees, by root and then from the root outwards: row i of root r in offsets[r] to offsets[r + 1] - 1.
+    """Edges of old trees, by root, then from the root outwards; those of root r are offsets[r] to offsets[r + 1] - 1.
 
-    parent, child: ranks of the new network, -1 where the old one is gone
-    lo, hi:        the old units of the root that take this edge
+    parent, child: ranks of the new network, -1 for ranks that are gone
+    lo, hi:        the old units of the root that use this edge
     """
 
     offsets: Integers
@@ -37,21 +37,25 @@ class _ArcIndex(NamedTuple):
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
-    """Return trees of `old`, repaired, that fit into `network` side by side; they need not be all, nor leave enough.
+    """Return repaired trees of `old` that fit into `network` together. They may be too few, or block other trees.
 
-    old:     pipelined allgather, reduce_scatter or allreduce in two phases, of another fabric; ranks are the same
-             that have the same node id in `topology`
-    network: of the ranks of `topology`, without switches, with any number of trees per root
+    A unit of a root uses the tree of the old unit at the same part of the shard. A node whose incoming edge is gone
+    gets another edge from the nodes that the tree has reached; a tree that cannot be repaired is left out.
+    O(transfers of `old` + trees * nodes * degree).
 
-    A unit of a root takes the tree that the unit at the same part of the shard had. Nodes whose way in is gone get
-    another one from what the tree has reached; a tree that cannot be mended is left out.
-    O(transfers of `old` + trees * nodes * degree). Raises InvalidInput for other schedules.
+    Args:
+        old: pipelined allgather, reduce_scatter or two-phase allreduce on another network. Ranks are identified by
+            their node id in `topology`.
+        network: the ranks of `topology`, without switches, with any number of trees per root.
+
+    Raises:
+        InvalidInput: for other schedules.
     """
     of_pairs = old.collective == ALLREDUCE and not old.barriers  # their roots own other parts than shards
     if old.kind != "pipelined" or old.collective.is_rooted or of_pairs:
         value = f"a {old.kind} {old.collective.name.value}" + (" of one phase" if of_pairs else "")
-        rule = "a warm start must be a schedule of trees for allgather, reduce_scatter or allreduce in two phases"
-        raise InvalidInput(rule, value, "give one that `chorale synth forest` made")
+        rule = "--warm-start must be a schedule of trees for allgather, reduce_scatter or allreduce in two phases"
+        raise InvalidInput(rule, value, "use one that `chorale synth forest` made")
     ranks = network.compute_count
     number = np.full((ranks, ranks), -1, dtype=np.int32)
     number[network.src, network.dst] = np.arange(len(network.src))
@@ -62,7 +66,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
 
 
 def _edges(old: Schedule, topology: Topology) -> _OldEdges:
-    """Return the edges of the trees that copy, or where all reduce, of the same trees turned around."""
+    """Return the edges of the trees that copy or, if all trees reduce, of these trees turned around."""
     rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
     new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)
