@@ -1,4 +1,4 @@
-"""From a method's name to a verified schedule of any collective it can do."""
+"""All methods by name, and verified schedules of any collective that they support."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
-# Algorithms are imported inside functions: only who asks for one waits for its import.
+# Algorithms are imported inside functions, so that a command imports only the one that it uses.
 
 MIN_SYMMETRIC_ROOTS = 512
 """Below this number of ranks, packing trees for every root takes a fraction of a second, and all rows are few."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
-"""Methods that `auto` does not try: one needs switches that act; the other is for memory that ranks share."""
+"""Methods that `auto` does not try: the first needs switches that act, the second is for memory shared by ranks."""
 
 
 _REVERSES = {
@@ -32,10 +32,10 @@ _REVERSES = {
 
 
 class OutwardMethod(Method):
-    """A method that knows how to `spread`, which is allgather or broadcast or both; the others follow from that.
+    """A method that makes allgather or broadcast (`spread`), from which the other collectives follow.
 
-    reduce_scatter is allgather on the transpose run backwards in time, reduce likewise broadcast; allreduce is one
-    after the other: by way of rank 0 if the method only knows broadcast.
+    reduce_scatter is allgather on the transpose, run backwards in time, and reduce is broadcast in the same way.
+    allreduce is one after the other; with rank 0 as root if the method only makes broadcast.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class OutwardMethod(Method):
         back = reverse_allgather(there, topology, original_link)
         if collective.name != CollectiveName.ALLREDUCE:
             return back
-        # A network that equals its transpose spreads in the same way; no need to find it twice.
+        # On a network that equals its transpose, both halves are the same.
         is_same = transposed.id == topology.id
         forwards = (
             there.on(topology)
@@ -75,7 +75,7 @@ class OutwardMethod(Method):
 
 
 class Bfb(OutwardMethod):
-    """Breadth-first broadcast, in symmetric form if the rows of all ranks are too many."""
+    """Breadth-first broadcast, in symmetric form if the network is large."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.bfb.bfb import bfb_allgather  # noqa: PLC0415
@@ -97,7 +97,7 @@ class Bfb(OutwardMethod):
 
 
 class RingMethod(OutwardMethod):
-    """Around one cycle of all ranks; over boxes of GPUs one ring per network port (one direction only)."""
+    """One cycle through all ranks; over boxes of GPUs, one ring per network port (in one direction only)."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.rings.rings import ring_allgather  # noqa: PLC0415
@@ -109,7 +109,7 @@ class RingMethod(OutwardMethod):
 
 
 class Expand(OutwardMethod):
-    """The stored schedule of a base network, expanded as its spec says."""
+    """The stored schedule of a base network, expanded according to its spec."""
 
     def spread(self, task: SynthesisTask) -> Schedule:
         from chorale.synth.methods.expand.expand import expand_allgather  # noqa: PLC0415
@@ -127,10 +127,10 @@ class TreeMethod(OutwardMethod):
 
 
 class Forest(TreeMethod):
-    """Tree packing. Tried first: allreduce by pairs of trees, then trees that symmetries take to all ranks."""
+    """Tree packing. Allreduce by pairs of trees and trees that symmetries move to all ranks are tried first."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
-        # A warm start is a schedule of one or two phases, which pairs of trees are not.
+        # A warm start has one or two phases, unlike pairs of trees.
         if task.collective.name == CollectiveName.ALLREDUCE and task.options.warm_start is None:
             from chorale.synth.methods.forest.allreduce_pairs import faster_pairs  # noqa: PLC0415
 
@@ -149,7 +149,7 @@ class Forest(TreeMethod):
 
 
 class AllToAll(Method):
-    """From every rank to every other over all routes at once."""
+    """All-to-all over many routes at the same time."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.alltoall.schedule import alltoall_schedule  # noqa: PLC0415
@@ -158,7 +158,7 @@ class AllToAll(Method):
 
 
 class InNetwork(Method):
-    """Trees over switches that act, or what `auto` makes of ranks alone."""
+    """Trees over switches that act, or the schedule of ranks alone that `auto` makes."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
@@ -169,9 +169,9 @@ class InNetwork(Method):
 def form_of(
     method: str, topology: Topology, collective: Collective = ALLGATHER, options: Options | None = None
 ) -> Form:
-    """Return the form of the schedules that `method` makes of `collective` on `topology`.
+    """Return the form of the schedules that `method` makes.
 
-    Of trees, "symmetric" means that this form is tried first; where that fails they have columns.
+    For trees, "symmetric" means that this form is tried first; if that fails, they have columns.
     """
     options = options or Options()
     name = AUTO_METHOD.first(topology, collective, options) if method == AUTO else method
@@ -185,7 +185,7 @@ def form_of(
 
 
 def _may_move_trees(topology: Topology, collective: Collective, options: Options) -> bool:
-    """Whether it pays to try trees in symmetric form, and nothing is asked of them that they cannot do."""
+    """Return whether trees in symmetric form are worth trying and support the options."""
     is_plain = not collective.is_rooted and not options.non_default()
     return is_plain and bool(topology.automorphisms) and topology.compute_count >= MIN_SYMMETRIC_ROOTS
 
@@ -234,7 +234,7 @@ METHOD_ALIASES = {
     "dbt": "double-binary-tree",
     "halvingdoubling": "rabenseifner",
 }
-"""Names of other libraries and papers, as `plain` spells them."""
+"""Names used by other libraries and papers, in the spelling of `plain`."""
 _NAMED = {method.name: method for method in _ALL}
 AUTO_METHOD = Auto(_NAMED)
 METHODS: Mapping[str, Method] = {
@@ -267,8 +267,8 @@ def synthesize_unverified(
 ) -> AnySchedule:
     """Return the schedule that `method` makes, in the form that suits its size, not yet verified.
 
-    options: what is asked of the method; None asks for nothing in particular.
-    Raises InvalidInput for an unknown method, and for a collective or an option that it does not know.
+    Raises UnknownName for an unknown method, and InvalidInput for a collective or an option that it does not support.
+    options: None for the defaults
     """
     return method_named(method).schedule(topology, collective, options or Options(), executor, progress)
 
@@ -281,7 +281,7 @@ def synthesize(
     executor: Executor,
     progress: Progress | None = None,
 ) -> VerifiedSchedule:
-    """Return the verified schedule that `method` makes for `collective` on `topology`, timed at `options.size_bytes`.
+    """Return the verified schedule that `method` makes, with its time at `options.size_bytes`.
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology
     >>> ring = parse_topology("ring:4")

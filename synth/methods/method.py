@@ -1,4 +1,4 @@
-"""What a method of synthesis declares about itself, and the options that a caller may set."""
+"""The interface of synthesis methods, and the options that a caller may set."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -18,19 +18,20 @@ Objective: TypeAlias = Literal["height", "trees", "balanced"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be asked of a method; the defaults leave it to the method.
+    """Options of a method; the defaults leave the choice to the method.
 
-    chunks:    chunks per shard; None for the smallest number that reaches the method's best time
-    k:         trees per root; None for the smallest number that reaches the optimum
-    objective: which of equally fast tree packings to prefer: low trees, few trees, or something between
-    seed:      of whatever choices a method makes by chance
-    seeds:     how many seeds to try, from that one on, each a task of the executor
-    warm_start: a schedule of which to keep what still holds
-    gap:       how much longer than the optimum trees may take, as a part of it, where the optimum needs more than 96
-               trees per root; 0 for the optimum itself
-    size_bytes: bytes of the whole vector: auto chooses by the time at it, bfb weighs link latencies at it, and
-                verification tells the time
-    link_gbps: Gbit/s of a link of unit capacity, for the time at that size
+    Attributes:
+        chunks: chunks per shard; None for the smallest number that reaches the method's best time.
+        k: trees per root; None for the smallest number that reaches the optimum.
+        objective: which of equally fast tree packings to prefer: low trees, few trees, or a balance of both.
+        seed: seed of random choices.
+        seeds: number of seeds to try, starting with `seed`; each is a task of the executor.
+        warm_start: an older schedule, whose trees are kept where possible.
+        gap: time that trees may take above the optimum, relative to it, if the optimum needs more than 96 trees per
+            root; 0 for the optimum itself.
+        size_bytes: bytes of the whole vector: auto chooses by the time at this size, bfb considers link latencies, and
+            verification reports the time.
+        link_gbps: Gbit/s of a link of unit capacity, for the time at this size.
     """
 
     chunks: int | None = None
@@ -49,20 +50,20 @@ class Options:
 
     @property
     def verified_bytes(self) -> int | None:
-        """The size for which verification computes the time; None if links have no rate but `link_gbps`."""
+        """Size for which verification computes the time; None if only `link_gbps` gives links a rate."""
         return self.size_bytes if self.link_gbps is None else None
 
     def non_default(self) -> tuple[str, ...]:
-        """Return the names of the options that differ from the default; size and rate suit all methods."""
+        """Return names of options that differ from the default, without size and rate, which all methods accept."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
         return tuple(name for name in names if name not in ("size_bytes", "link_gbps"))
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesisTask:
-    """What is to be made, on which network, and where the parts of the work run.
+    """A schedule to make, with the executor that runs parts of the work.
 
-    preferred_k: trees per root to take if no other number is faster, as of the other half of an allreduce
+    preferred_k: trees per root to use if no other number is faster, for example those of the other half of an allreduce
     """
 
     topology: Topology
@@ -74,7 +75,7 @@ class SynthesisTask:
 
 
 class Method(ABC):
-    """A way to make schedules. `options` names the fields of Options that it obeys; asking for others is refused."""
+    """A way to make schedules. options: the fields of Options that it supports; others are refused."""
 
     def __init__(
         self, name: str, summary: str, collectives: tuple[CollectiveName, ...], options: tuple[str, ...]
@@ -89,19 +90,19 @@ class Method(ABC):
         executor: Executor,
         progress: Progress | None,
     ) -> AnySchedule:
-        """Return the schedule, not yet verified; raise InvalidInput for what this method cannot do."""
+        """Return the schedule, not yet verified; raise InvalidInput for a request that this method does not support."""
         require_collective(self.name, collective, self.collectives)
         if collective.root is not None and not 0 <= collective.root < topology.compute_count:
             raise InvalidInput("a root must be a rank", collective.root, f"choose 0 to {topology.compute_count - 1}")
         for option in options.non_default():
             if option not in self.options:
                 accepted = " and ".join(_flag(name) for name in self.options) or "no options"
-                raise InvalidInput(f"{self.name} obeys {accepted}", _flag(option), f"leave out {_flag(option)}")
+                raise InvalidInput(f"{self.name} supports {accepted}", _flag(option), f"leave out {_flag(option)}")
         return self.make(SynthesisTask(topology, collective, options, executor, progress))
 
     @abstractmethod
     def make(self, task: SynthesisTask) -> AnySchedule:
-        """Return the schedule of a task that this method can do."""
+        """Return the schedule of a task that this method supports."""
 
 
 def _flag(option: str) -> str:

@@ -1,7 +1,7 @@
-"""Allreduce by pairs of trees: sums run up in-trees to many roots and down out-trees, all at the same time.
+"""Allreduce by pairs of trees: sums run up in-trees to many roots, results run down out-trees, all at the same time.
 
-Every root owns a part of the vector, as large as its rate; the vector is reduced to the roots over one share of
-every link and spread from there over the other (ForestColl, appendix E).
+Every root owns a part of the vector in proportion to its rate. The vector is reduced to the roots over one share of
+every link, and results spread from there over the other share (ForestColl, appendix E).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,10 +40,10 @@ from chorale.synth.schedule.transforms import joined_routes, reversed_routes
 from chorale.synth.topology.topology import Topology, transpose_with_links
 
 MAX_PAIRS = 2**17
-"""Rounding to that many pairs of trees costs little, and packing and replaying more takes long."""
+"""Rounding to this number of pairs of trees costs little time, and packing and verifying more takes long."""
 
 _FEW_LINKS = 256
-"""Links up to which every small number of pairs is tried."""
+"""Up to this number of links, every small number of pairs is tried."""
 _CLOSE = Fraction(1001, 1000)
 _TRACES = (Fraction(1, 10**6), Fraction(1, 10**4), Fraction(1, 1000), Fraction(1, 100))
 _SMALL_K = (1, 2, 3, 4, 6, 8, 12, 16, 64, 256)
@@ -55,7 +55,7 @@ class IntegralPairs:
 
     roots:          int64 per rank: pairs of trees rooted there
     gather, reduce: int64 per link: out-trees and in-trees that it may carry
-    time_per_byte:  the slowest link carries all it may in this time per byte of the vector
+    time_per_byte:  time per byte of the vector in which the slowest link carries all these trees
     """
 
     roots: Integers
@@ -69,15 +69,17 @@ def integral_pairs(
 ) -> IntegralPairs:
     """Return `split` in the fewest trees that lose nothing, or in `k` pairs of trees per rank on average.
 
-    Where losing nothing would take more than `most_pairs` pairs of trees, there are about that many. Roots get them
-    in proportion to their rates; the time is the least one found in which they fit, by bisection. Raises
-    InvalidInput for k outside 1 to `most_pairs` / ranks and where amounts would leave 64 bits.
+    If losing nothing took more than `most_pairs` pairs of trees, there are about `most_pairs`. Roots get them in
+    proportion to their rates, and the time is the least one in which they fit, found by bisection.
+
+    Raises:
+        InvalidInput: for k outside 1 to `most_pairs` / ranks, and if amounts would exceed 64 bits.
     """
     ranks = topology.compute_count
     if k is not None and not 1 <= k * ranks <= most_pairs:
-        rule = f"there must be at least one tree per root, and at most {most_pairs} in all"
+        rule = f"--k must give at least one tree per root, and at most {most_pairs} in all"
         raise InvalidInput(rule, f"k = {k}", f"choose k from 1 to {most_pairs // ranks}")
-    # The smallest factor that makes trees of all rates whole, and those of bandwidths of parallel links.
+    # The smallest factor that makes all rates, and the bandwidths of parallel links, whole numbers of trees.
     links = topology.links
     second = links.parallel_index() > 0
     ends = links.dst.astype(np.int64) * topology.node_count + links.src
@@ -99,16 +101,16 @@ def integral_pairs(
 def _apportioned_pairs(
     topology: Topology, split: PairSplit, pairs: int
 ) -> tuple[Callable[[Fraction], IntegralPairs], Callable[[IntegralPairs], bool]]:
-    """Return what makes `split` of so many pairs of trees at a scale, and what says whether all cuts carry them."""
+    """Return a function that makes `split` in this number of pairs at a scale, and one that tests it on all cuts."""
     roots = np.array(apportioned(split.roots, pairs), dtype=np.int64)
     return lambda scale: _rounded_down(topology, split, roots, scale), lambda whole: _fits(topology, whole)
 
 
 def best_integral_pairs(topology: Topology, split: PairSplit, gap: Fraction = Fraction(0)) -> IntegralPairs:
-    """Return `split` in whole trees, as `integral_pairs` without k, or what is faster where that loses more than 0.1 %.
+    """Return `split` in whole trees, as `integral_pairs` without k, or something faster if that loses more than 0.1 %.
 
-    Links that are too narrow for one tree may cost a lot or nothing: small k, and splits without traces, are tried.
-    gap: where that takes more than `FEW_TREES` pairs per rank, the fewest are taken that lose at most this part
+    Links that are too narrow for one tree may cost a lot or nothing: small k and splits without tiny amounts are tried.
+    gap: time that may be lost, relative to the optimum, if it needs more than `FEW_TREES` pairs per rank
     """
     best = integral_pairs(topology, split)
     least, ranks = 1 / split.rate, topology.compute_count
@@ -137,12 +139,12 @@ def _alternatives(topology: Topology, split: PairSplit) -> Iterator[IntegralPair
             continue
         try:
             yield integral_pairs(topology, other, k)
-        except InvalidInput:  # amounts that leave 64 bits: the next try has smaller ones
+        except InvalidInput:  # amounts exceed 64 bits: the next try has smaller ones
             continue
 
 
 def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> PairSplit | None:
-    """Return `split` without roots and amounts below `least` times the largest, counted again; None if none is left."""
+    """Return `split` without roots and amounts below `least` times the largest, checked again; None if none is left."""
     root, width = max(split.roots) * least, max(split.arcs.width) * least
     roots = [value if value >= root else Fraction(0) for value in split.roots]
     amounts = [value if value >= width else Fraction(0) for value in (*split.gather, *split.reduce)]
@@ -150,7 +152,7 @@ def without_traces(topology: Topology, split: PairSplit, least: Fraction) -> Pai
 
 
 def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> IntegralPairs:
-    """Return `split` times `scale` in whole trees per link, no switch passing on what it does not get."""
+    """Return `split` times `scale` in whole trees per link, so that no switch sends more than it receives."""
     arcs, links = split.arcs, topology.links
     ends = zip(arcs.src.tolist(), arcs.dst.tolist(), strict=True)
     amounts = zip(split.gather, split.reduce, strict=True)
@@ -181,7 +183,7 @@ def _integers(amounts: Sequence[int | Fraction]) -> Integers:
 
 
 def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
-    """Whether all cuts carry the trees that must cross them, out-trees and in-trees."""
+    """Return whether all cuts carry the out-trees and in-trees that must cross them."""
     turned, origin = transpose_with_links(topology)
     networks = (
         network_of_links(topology, pairs.gather, pairs.roots),
@@ -205,9 +207,9 @@ def pair_schedule(
     """Return the pipelined allreduce along trees that `pack` makes for each half, without a barrier. Not verified.
 
     In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
-    roots own intervals of them in rank order, whatever shards they cut across. The lowest in-trees of a root have the
-    units of its highest out-trees, which begin when their own sums are complete. Raises InvalidInput where a switch
-    stands in the way, as `remove_switches` does.
+    roots own intervals of units in rank order, independently of shards. The lowest in-trees of a root have the units
+    of its highest out-trees, which start when their sums are complete. Raises InvalidInput if a switch stands in the
+    way, as `remove_switches` does.
     """
     turned, origin = transpose_with_links(topology)
     inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack, highest_first=False)
@@ -230,7 +232,7 @@ def pair_schedule(
 
 
 class _Half(NamedTuple):
-    """Trees of one half, roots in rank order. weight, height: per tree;  lo: per row, the first unit of the vector."""
+    """Trees of one half, with roots in rank order. weight, height: per tree;  lo: first unit of the vector, per row"""
 
     rows: TreeTransfers
     weight: Integers
@@ -250,7 +252,7 @@ def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, 
 
 
 def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
-    """Return (the step in which it is summed up, that in which its out-tree begins) of each unit of the vector."""
+    """Return, per unit of the vector, the step in which it is summed up and the step in which its out-tree starts."""
     summed = np.repeat(inward.height, inward.weight)
     first = np.cumsum(outward.weight) - outward.weight
     return summed, np.repeat(np.maximum.reduceat(summed, first), outward.weight)
@@ -259,7 +261,7 @@ def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
 def _all_routes(
     topology: Topology, inward: TreeTransfers, outward: TreeTransfers, origin: Ranks
 ) -> tuple[Routes, Ranks, Ranks]:
-    """Return (routes of both halves on `topology`, the routes of the rows inward, outward)."""
+    """Return (routes of both halves on `topology`, route per row inward, route per row outward)."""
     if topology.switch_count == 0:
         return outward.routes, origin[inward.route], outward.route
     backwards = reversed_routes(inward.routes, origin)
@@ -267,13 +269,17 @@ def _all_routes(
 
 
 def faster_pairs(task: SynthesisTask) -> Schedule | None:
-    """Return the allreduce by pairs of trees, or None where reduce_scatter followed by allgather is as fast.
+    """Return the allreduce by pairs of trees, or None if reduce_scatter followed by allgather is as fast.
 
-    task: its option k: k pairs of trees per rank on average, against two phases of k trees per root; None for as many
-          as it takes. objective, seed and seeds are used as by `forest`, for each half.
-    The certificate proves what no pairs of trees beat (`check_pair_certificate`). None also above the limits of
-    `tree_pairs`; its linear program is left out where two phases meet a bound. Raises InvalidInput as `integral_pairs`
-    and `pair_schedule` do.
+    The certificate bounds all pairs of trees (`check_pair_certificate`). The result is also None above the limits of
+    `tree_pairs`. The linear program is skipped if two phases meet a bound.
+
+    Args:
+        task: uses the options k (pairs of trees per rank on average, compared with two phases of k trees per root),
+            gap, objective, seed and seeds, as `forest` does for each half.
+
+    Raises:
+        InvalidInput: as `integral_pairs` and `pair_schedule` do.
     """
     topology, options = task.topology, task.options
     two_phases = reduce_scatter_allgather_time(topology)
@@ -287,7 +293,11 @@ def faster_pairs(task: SynthesisTask) -> Schedule | None:
         whole = integral_pairs(topology, pairs.split, k)
     else:
         whole = best_integral_pairs(topology, pairs.split, options.gap)
-    if whole.time_per_byte >= _two_phases_of(topology, k, options.gap):
+    phases = (
+        next(optima(topology, phase, options.gap)) if k is None else fixed_k_optimum(topology, phase, k)
+        for phase in (REDUCE_SCATTER, ALLGATHER)
+    )
+    if whole.time_per_byte >= sum((phase.time_per_byte for phase in phases), Fraction(0)):
         return None
     parameters: dict[str, Parameter] = {
         "k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds,
@@ -298,11 +308,3 @@ def faster_pairs(task: SynthesisTask) -> Schedule | None:
         topology, whole, partial(best_trees, task), method="forest", parameters=parameters,
         certificate=pairs.certificate,
     )  # fmt: skip
-
-
-def _two_phases_of(topology: Topology, k: int | None, gap: Fraction) -> Fraction:
-    phases = (
-        next(optima(topology, phase, gap)) if k is None else fixed_k_optimum(topology, phase, k)
-        for phase in (REDUCE_SCATTER, ALLGATHER)
-    )
-    return sum((phase.time_per_byte for phase in phases), Fraction(0))

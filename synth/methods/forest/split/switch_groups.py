@@ -1,6 +1,6 @@
-"""Groups of switches that are removed together, as tables for the kernel that proposes what to split off.
+"""Groups of switches that are removed together, as tables for the kernel that proposes splits.
 
-Clusters are the ranks that stay close without a group, such as a box of GPUs seen from the network above.
+Clusters are the ranks that stay connected without a group, such as a box of GPUs seen from the network above.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Distances = NDArray[np.uint16]
 
 
 def levels(network: ForestNetwork) -> Integers:
-    """Return int64 per node: arcs on a shortest way to it from a rank; `nodes` if there is none."""
+    """Return int64 per node: arcs on a shortest path from a rank to it; the number of nodes if there is none."""
     level = np.full(network.nodes, network.nodes, dtype=np.int64)
     level[: network.compute_count] = 0
     while True:
@@ -35,12 +35,10 @@ def levels(network: ForestNetwork) -> Integers:
 
 
 def fabrics(network: ForestNetwork) -> Ranks:
-    """Return int32 per node: the number of the connected group of switches it belongs to, -1 for ranks and for
-    switches without arcs.
-    """
+    """Return int32 per node: its connected group of switches, or -1 for ranks and for switches without arcs."""
     ranks = network.compute_count
     between = (network.src >= ranks) & (network.dst >= ranks)
-    label = _components(network.nodes, network.src[between], network.dst[between])
+    label = connected_labels(network.nodes, network.src[between], network.dst[between])
     used = np.zeros(network.nodes, dtype=bool)
     used[network.src] = used[network.dst] = True
     used[:ranks] = False
@@ -50,11 +48,10 @@ def fabrics(network: ForestNetwork) -> Ranks:
 
 
 def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
-    """Return (components as rows [heights, nodes], row of each fabric): the components of the network below it.
+    """Return the connected components below each fabric: (labels as rows [heights, nodes], row of each fabric).
 
-    Direct arcs between ranks are below every fabric; of two fabrics, the one is lower whose switches are nearer to
-    ranks, which reaches far fewer ranks, or which has far fatter arcs: a rail that misses a rank is not below the
-    others. Components are numbered by their first node.
+    Direct arcs between ranks are below every fabric. Of two fabrics, the lower one has switches nearer to ranks,
+    reaches far fewer ranks, or has far wider arcs: a rail that misses a rank is not below the others.
     """
     heights = _heights(network, fabric, level, int(fabric.max(initial=-1)) + 1)
     distinct = sorted(set(heights))
@@ -64,7 +61,7 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
     arc_row = np.where(of_arc < 0, -1, row_of[of_arc])
     for row in range(len(distinct)):
         usable = arc_row < row
-        rows[row] = _components(network.nodes, network.src[usable], network.dst[usable])
+        rows[row] = connected_labels(network.nodes, network.src[usable], network.dst[usable])
     return rows, row_of
 
 
@@ -81,7 +78,7 @@ def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int)
 
 
 def _magnitudes(values: Integers) -> dict[int, int]:
-    """Return a number for each value, growing with it, equal for values within a factor of 3/2 of the smallest."""
+    """Return a number for each value, in the same order, equal for values within 3/2 of the smallest one."""
     magnitudes: dict[int, int] = {}
     smallest, number = 0, -1
     for value in np.unique(values).tolist():
@@ -91,21 +88,17 @@ def _magnitudes(values: Integers) -> dict[int, int]:
     return magnitudes
 
 
-def _components(nodes: int, src: Ranks, dst: Ranks) -> NDArray[np.int32]:
-    return connected_labels(nodes, src, dst)
-
-
 class SwitchGroups(NamedTuple):
-    """Disjoint groups of switches; no arc leads from one group to another.
+    """Disjoint groups of switches without arcs between groups.
 
-    The ports of a group are the nodes around it, sorted by cluster, then by node. Pairs of ports in different
-    clusters come first when a group is removed.
+    The ports of a group are the nodes around it, sorted by cluster, then by node. When a group is removed, pairs of
+    ports in different clusters come first.
 
     member_index:   int64 per node: number of a switch inside its group
     sizes:          int64 per group: number of switches
     table_offsets:  int64 per group: where its table begins in `distance`
-    distance:       uint16, one table [size, size] per group: length of a shortest way from one switch to another
-    turn:           int64 per group: how many earlier groups have the same ports
+    distance:       uint16, one table [size, size] per group: length of a shortest path from one switch to another
+    turn:           int64 per group: number of earlier groups with the same ports
     port_offsets:   int64[groups + 1]
     cluster_of:     int64 per port: its cluster, counted over all groups
     group_clusters: int64[groups + 1]: first cluster of each group
@@ -137,11 +130,10 @@ class SwitchGroups(NamedTuple):
 def switch_groups_of(
     network: ForestNetwork, group: Ranks, clusters: NDArray[np.integer], row_of: NDArray[np.integer]
 ) -> SwitchGroups:
-    """Return the tables of the groups that `group` names.
+    """Return the tables of the groups in `group`. O(arcs log arcs), and `spreading_lengths` of each group.
 
-    group:    int32 per node: 0, 1, ... for the switches of each group, -1 for all other nodes
-    clusters: [rows, nodes]: labels of clusters; `row_of[g]` is the row that holds for group g
-    O(arcs log arcs), and `spreading_lengths` of each group.
+    group:    int32 per node: 0, 1, … for the switches of each group, -1 for all other nodes
+    clusters: [rows, nodes]: labels of clusters; row `row_of[g]` is for group g
     """
     count = int(group.max(initial=-1)) + 1
     src_group, dst_group = group[network.src], group[network.dst]
@@ -207,11 +199,11 @@ def _distance_tables(
 
 
 def spreading_lengths(size: int, src: Integers, dst: Integers) -> tuple[Integers, Distances]:
-    """Return (length per arc, uint16[size, size] distances, `FAR` where there is no path) inside a group of switches.
+    """Return (length per arc, uint16[size, size] distances) inside a group of switches; `FAR` if there is no path.
 
-    Arcs that close no triangle, such as those between groups of routers, are longer than others: with arcs of equal
-    length, ways over two global links of a dragonfly would be as short as those over one, and overload them. Only the
-    quality of what is proposed depends on this. O(size * arcs * log arcs).
+    Arcs that close no triangle, such as those between groups of routers, are longer than others. With equal lengths,
+    paths over two global links of a dragonfly would be as short as those over one, and overload them. This affects
+    only the quality of proposals. O(size * arcs * log arcs).
     """
     if len(src) == 0:
         return np.zeros(0, dtype=np.int64), np.where(np.eye(size, dtype=np.bool_), 0, FAR).astype(np.uint16)
