@@ -148,7 +148,7 @@ def _optimum_without_switches(task: SynthesisTask) -> tuple[Optimum, SplitNetwor
 def _removed(
     task: SynthesisTask, network: Topology, kept: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> tuple[tuple[Optimum, SplitNetwork, NDArray[np.int64]] | None, InvalidInput | None]:
-    """Return (result of `_optimum_without_switches`, None) or (None, reason). kept: links of `network` in the topology"""
+    """Return (result of `_optimum_without_switches`, None), or (None, reason). kept: the links of `network`"""
     refusal: InvalidInput | None = None
     least_k = 1
     for best in _optima(replace(task, topology=network)):
