@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,40 +35,13 @@ class SymmetricBuffer:
     everywhere: int = 0
 
 
-class PlanDevice(Protocol):
-    """What runs kernels of plans for one rank.
+class CudaDevice:
+    """Runs kernels of plans for one rank on the current GPU, in symmetric memory of torch.
 
+    group:       a name that torch does not know yet
     name:        of the type of device, as torch has it
     most_blocks: how many thread blocks surely run at once
     """
-
-    name: str
-    most_blocks: int
-
-    def allocate(self, size_bytes: int) -> SymmetricBuffer:
-        """Return memory that is zero on all ranks, which call this at once."""
-
-    def tensor(self, words: Any) -> Any:
-        """Return an array of 64-bit words as a tensor of the device."""
-
-    def host_words(self, count: int) -> Any:
-        """Return an array of zeros that kernels reach by its address, and the processor without waiting for them."""
-
-    def prepare(self, arithmetic: Arithmetic) -> None:
-        """Make ready to launch kernels for `arithmetic`; this may take seconds."""
-
-    def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
-        """Enqueue a kernel, whose `Binding` is a tensor of the device, on the current stream."""
-
-    def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
-        """Return the seconds that `work` takes on the current stream, None where it does not end in time."""
-
-    def in_turn(self) -> AbstractContextManager[None]:
-        """What is enqueued within comes after all that was enqueued so before, on whichever streams."""
-
-
-class CudaDevice:
-    """The current GPU, in symmetric memory of torch; `name` of the group is one that torch does not know yet."""
 
     name = "cuda"
 
@@ -88,7 +61,9 @@ class CudaDevice:
         self._host: list[Any] = []
 
     def allocate(self, size_bytes: int) -> SymmetricBuffer:
-        """See PlanDevice. What torch raises where GPUs do not reach each other."""
+        """Return memory that is zero on all ranks, which call this at once; what torch raises if GPUs do not reach each
+        other.
+        """
         own = self._memory.empty_strided_p2p((size_bytes,), (1,), torch.uint8, self._device)
         own.zero_()
         torch.cuda.synchronize(self._device)
@@ -99,28 +74,28 @@ class CudaDevice:
         return SymmetricBuffer(own, bases, everywhere + skipped if everywhere else 0)
 
     def tensor(self, words: Any) -> Any:
-        """See PlanDevice."""
+        """Return an array of 64-bit words as a tensor of the device."""
         return torch.from_numpy(np.asarray(words).view(np.int64)).to(self._device)
 
     def host_words(self, count: int) -> Any:
-        """See PlanDevice: pinned memory, which has one address for both."""
+        """Return zeros in pinned memory: kernels reach them by the same address, and nobody waits for kernels."""
         pinned = torch.zeros(count, dtype=torch.int64, pin_memory=True)
         self._host.append(pinned)
         return pinned.numpy()
 
     def prepare(self, arithmetic: Arithmetic) -> None:
-        """See PlanDevice."""
+        """Make ready to launch kernels for `arithmetic`; this may take seconds."""
         kind = self._kind(arithmetic)
         if kind not in self._kernels:
             self._kernels[kind] = Kernel(kernel_binary(kind))
 
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
-        """See PlanDevice."""
+        """Enqueue a kernel, whose `Binding` is a tensor of the device, on the current stream."""
         stream = torch.cuda.current_stream(self._device).cuda_stream
         self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
 
     def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
-        """See PlanDevice."""
+        """Return the seconds that `work` takes on the current stream, None where it does not end in time."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         deadline = time.monotonic() + limit_s
         start.record()
@@ -134,7 +109,10 @@ class CudaDevice:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """See PlanDevice. A graph that is captured orders its own calls by its stream."""
+        """Have what is enqueued within come after all that was enqueued so before, on whichever streams.
+
+        A graph that is captured orders its own calls by its stream.
+        """
         stream = torch.cuda.current_stream(self._device)
         if torch.cuda.is_current_stream_capturing():
             yield
@@ -152,7 +130,7 @@ class CudaDevice:
 
 
 class ProcessorDevice:
-    """Stands in for a GPU in tests: memory that processes share, and a thread of the system for each of a kernel's.
+    """Stands in for a GPU, with the methods of `CudaDevice`: memory that processes share, and threads of the system.
 
     A launch ends with the call. It shows what kernels do with data and with each other, and nothing of their speed.
     """
@@ -166,7 +144,7 @@ class ProcessorDevice:
         self._open = self._library.chorale_plans_new()
 
     def allocate(self, size_bytes: int) -> SymmetricBuffer:
-        """See PlanDevice: a file in memory, which is gone with the last rank."""
+        """Map a file in memory, which is gone with the last rank."""
         stride = -(-size_bytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         path, descriptor = "", -1
         if self._rank == 0:
@@ -186,31 +164,29 @@ class ProcessorDevice:
         return SymmetricBuffer(memory[self._rank * stride :][:size_bytes], bases)
 
     def tensor(self, words: Any) -> Any:
-        """See PlanDevice."""
         return torch.from_numpy(np.array(words).view(np.int64))
 
     def host_words(self, count: int) -> Any:
-        """See PlanDevice."""
         return np.zeros(count, np.int64)
 
     def prepare(self, arithmetic: Arithmetic) -> None:
-        """See PlanDevice: the library has all."""
+        """Do nothing: the library has all."""
 
     def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
-        """See PlanDevice."""
         begin_s = time.perf_counter()
         work()
         return time.perf_counter() - begin_s
 
     def in_turn(self) -> AbstractContextManager[None]:
-        """See PlanDevice: calls end before they return."""
         return nullcontext()
 
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
-        """See PlanDevice; what is not finished in time is in the record, as from a kernel."""
         end_ns = np.zeros(1, np.int64)
         used = min(threads, self._most_threads)
         self._library.chorale_plan_call(self._open, binding.data_ptr(), used, 0, end_ns.ctypes.data)
+
+
+PlanDevice = CudaDevice | ProcessorDevice
 
 
 def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:

@@ -1,6 +1,5 @@
 """The process of one rank of the device runner: plans as kernels, and the library's collectives, on torch's tensors."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +16,8 @@ from chorale.runners.api.base import StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern, Vector
 from chorale.runners.device.memory import CudaDevice, PlanDevice, ProcessorDevice
 from chorale.runners.device.plans import DeviceOptions, GroupPlans, RequestedPlan
-from chorale.runners.execution.rank_part import DataLayout, FramedSocket, Message, RankMemory, SocketRank, be_rank
-from chorale.runners.execution.started_ranks import TOKEN, meet_runner
-from chorale.runners.measurement.clocks import clock_identity
+from chorale.runners.execution.rank_part import DataLayout, Message, RankMemory, SocketRank, be_rank
+from chorale.runners.execution.started_ranks import greet_runner, meet_runner
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.memory import SPLIT_BY_RANK
@@ -45,7 +43,7 @@ class DeviceParts:
         self.blocked: list[StuckInstruction] = []
         self.seconds = 0.0
 
-    def load(self, command: Message) -> None:
+    def load(self, command: Message) -> Message:
         """Take memory for the plans, and make what runs each variant ready."""
         self._variants, self._plans, self._current = [], None, None
         plans = [parse_plan(text.encode()) for text in command["plans"]]
@@ -60,6 +58,7 @@ class DeviceParts:
         for algorithm in command["library"]:
             layout = DataLayout(collective, self._ranks, self._ranks, collective.name not in SPLIT_BY_RANK)
             self._variants.append((layout, self._library(algorithm, collective)))
+        return {"answer": "loaded"}
 
     def prepare(self, task: Mapping[str, Any]) -> None:
         """Lay out the data for a task of `prepare_task`: of the call that is checked, and of those that are timed."""
@@ -168,22 +167,6 @@ def _tensor(vector: Vector) -> Any:
     return words.view(getattr(torch, vector.dtype.name))
 
 
-class DeviceRank(SocketRank[DeviceParts]):
-    """One rank of the device runner. Commands besides those of every rank: load, which takes all variants."""
-
-    def __init__(self, control: FramedSocket, parts: DeviceParts) -> None:
-        super().__init__(control, parts)
-        self._commands["load"] = self._load
-
-    def _load(self, command: Message) -> Message:
-        self._parts.load(command)
-        return {"answer": "loaded"}
-
-    def _go(self, command: Message) -> Message | None:
-        answer = super()._go(command)
-        return None if answer is None else {**answer, "seconds": self._parts.seconds}
-
-
 def main() -> None:
     """Be the rank that the arguments say: where the runner listens, this rank, how many there are, the kind of memory,
     and how many calls are timed."""
@@ -194,9 +177,9 @@ def main() -> None:
         torch.set_num_threads(1)
         store = dist.FileStore(f"{meeting}.store", size)
         device, what = _device(memory, store, number, size)
-        hello = {"answer": "hello", "rank": number, "token": os.environ[TOKEN], "pid": os.getpid()}
-        control.send(hello | {"clock": clock_identity(), "blocks": device.most_blocks, "device": what})
-        DeviceRank(control, DeviceParts(device, store, number, size, int(iterations))).serve()
+        greet_runner(control, number, blocks=device.most_blocks, device=what)
+        parts = DeviceParts(device, store, number, size, int(iterations))
+        SocketRank(control, parts, load=parts.load).serve()
 
     be_rank(control, work)
 

@@ -11,7 +11,7 @@ from chorale.runners.api.programs import only_plans
 from chorale.runners.api.validation import RequestFault, validate_request
 from chorale.runners.device.config import LIBRARIES
 from chorale.runners.execution.rounds import Environment, LiveRunner, MeasurementRounds, RunStopped
-from chorale.runners.execution.started_ranks import StartedRanks
+from chorale.runners.execution.started_ranks import StreamRanks
 from chorale.runners.process_launch.processes import LocalHost, ProcessHandle, ProcessSpec, rank_environment
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.plans.plan import TARGET
@@ -30,7 +30,7 @@ TORCH_KERNELS = ("torch-one-shot", "torch-two-shot", "torch-multimem")
 """Kernels of torch on symmetric memory, for allreduce."""
 
 
-class DeviceRanks(StartedRanks):
+class DeviceRanks(StreamRanks):
     """The ranks, all on this machine."""
 
     def __init__(self, ranks: int, memory: str, iterations: int, deadline: float) -> None:
@@ -59,18 +59,8 @@ class DeviceRanks(StartedRanks):
         }  # fmt: skip
         self.request(command, deadline, "the ranks took memory")
 
-    def timed_start(self, deadline: float, doing: str) -> float:
-        """Return the longest time of a call on any rank, by the clock of its stream."""
-        self.send({"do": "go", "at": 0.0, "limit_s": max(0.0, deadline - time.monotonic())}, deadline)
-        return max(float(answer["seconds"]) for answer in self.receive(deadline, doing).values())
-
     def _kind_of(self, reason: str) -> FailureKind:
         return FailureKind.UNAVAILABLE if reason.startswith("Unavailable") else FailureKind.CRASH
-
-    def _refusal(self, rank: int, message: str) -> RunStopped:
-        if message.startswith("Unavailable"):
-            return RunStopped(FailureKind.UNAVAILABLE, f"rank {rank}: {message}", rank)
-        return super()._refusal(rank, message)
 
 
 class DeviceRunner(LiveRunner[DeviceRanks]):

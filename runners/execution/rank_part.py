@@ -173,7 +173,10 @@ class RankParts:
     library: runs the collectives of libraries
     plans:   executes plans; None if there are none
     blocked: blocks that are stuck after a run that exceeded its limit or lost a peer
+    seconds: of a call, for ranks that time calls themselves
     """
+
+    seconds = 0.0
 
     def __init__(self, engine: Engine, rank: int, library: LibraryCall, plans: RankPlans | None = None) -> None:
         self._engine, self._rank, self._library, self._plans = engine, rank, library, plans
@@ -341,6 +344,8 @@ class RankWork(Protocol):
 
     @property
     def blocked(self) -> list[StuckInstruction]: ...
+    @property
+    def seconds(self) -> float: ...
     def prepare(self, task: Mapping[str, Any]) -> None: ...
     def run(self, start_s: float, limit_s: float, /) -> float | None: ...
     def complaint(self) -> str | None: ...
@@ -358,12 +363,16 @@ class SocketRank(Generic[WorkOfRank]):
         check    whether every element is right                      -> checked
         trace    times of the steps of the last run, if traced       -> traced
         status   what blocks waited for when the limit was exceeded  -> blocked
+        clock                                                        -> time, of the monotonic clock
 
     The process ends when `control` is closed. A run that failed because of another rank gets no answer; that rank
     answers.
     """
 
-    def __init__(self, control: FramedSocket, parts: WorkOfRank) -> None:
+    def __init__(
+        self, control: FramedSocket, parts: WorkOfRank, **commands: Callable[[Message], Message | None]
+    ) -> None:
+        """commands: what else the rank does, by the name of the command"""
         self._control, self._parts = control, parts
         self._task: Message = {"program": 0, "products": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {
@@ -371,9 +380,11 @@ class SocketRank(Generic[WorkOfRank]):
             "go": self._go,
             "check": lambda _: {"answer": "checked", "complaint": self._parts.complaint()},
             "trace": lambda _: {"answer": "traced", "trace": self._parts.trace()},
+            "clock": lambda _: {"answer": "time", "time": time.monotonic()},
             "status": lambda _: {
                 "answer": "blocked", "program": self._task["program"], "blocks": self._parts.blocked
             },
+            **commands,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -397,7 +408,7 @@ class SocketRank(Generic[WorkOfRank]):
 
     def _go(self, command: Message) -> Message | None:
         end_s = self._parts.run(command["at"], command["limit_s"])
-        return None if end_s is None else {"answer": "done", "end": end_s}
+        return None if end_s is None else {"answer": "done", "end": end_s, "seconds": self._parts.seconds}
 
 
 def be_rank(control: FramedSocket, work: Callable[[], None]) -> NoReturn:

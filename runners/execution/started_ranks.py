@@ -1,6 +1,7 @@
 """Ranks that are started one by one, or by a launcher, and connect to the runner: both ends of their meeting."""
 
 import contextlib
+import os
 import secrets
 import select
 import shutil
@@ -9,11 +10,13 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.execution.rank_part import FramedSocket, Message
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, SocketRanks
 from chorale.runners.measurement.clocks import ClockOffset, clock_identity, clock_offset, clock_samples, same_clocks
+from chorale.runners.process_launch.placement import RankHost, this_host
 from chorale.runners.process_launch.processes import STDERR, ProcessHandle
 from chorale.synth.errors import Unavailable
 
@@ -77,6 +80,11 @@ class StartedRanks(SocketRanks):
         self._channels = [said[rank] for rank in self.ranks]
         self.pids = [self.hellos[rank]["pid"] for rank in self.ranks]
 
+    @property
+    def hosts(self) -> dict[int, RankHost]:
+        """The host of each rank, as the ranks report them."""
+        return {rank: RankHost.of_words(self.hellos[rank]["host"]) for rank in self.ranks}
+
     def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
         own = clock_identity()
         offsets = same_clocks([own, *(self.hellos[rank]["clock"] for rank in self.ranks)])
@@ -98,6 +106,8 @@ class StartedRanks(SocketRanks):
 
     def _refusal(self, rank: int, message: str) -> RunStopped:
         """Return what an error of a rank means; one that lost another gives up, so one that was killed comes first."""
+        if (kind := self._kind_of(message)) is not FailureKind.CRASH:
+            return RunStopped(kind, f"rank {rank} failed: {message}", rank)
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
@@ -137,6 +147,23 @@ class StartedRanks(SocketRanks):
         shutil.rmtree(self._folder, ignore_errors=True)
         with contextlib.suppress(Unavailable):
             self._release()
+
+
+class StreamRanks(StartedRanks):
+    """Ranks that time several calls in a row themselves, by the clock of the stream that they run on."""
+
+    def timed_start(self, deadline: float, doing: str) -> float:
+        """Return the longest time of a call on any rank."""
+        self.send({"do": "go", "at": 0.0, "limit_s": max(0.0, deadline - time.monotonic())}, deadline)
+        return max(float(answer["seconds"]) for answer in self.receive(deadline, doing).values())
+
+
+def greet_runner(control: FramedSocket, rank: int, **facts: Any) -> None:
+    """Say hello as `rank`, with what a runner wants to know of all ranks and with `facts`."""
+    host = this_host()
+    hello = {"answer": "hello", "rank": rank, "token": os.environ[TOKEN], "pid": os.getpid()}
+    hello |= {"clock": clock_identity(), "host": [host.name, *sorted(host.aliases - {host.name})]}
+    control.send({**hello, **facts})
 
 
 def meet_runner(meeting: str) -> FramedSocket:

@@ -82,7 +82,6 @@ def timed(ends: Sequence[Ends], sizes_bytes: Mapping[str, int]) -> dict[str, tup
 
 
 def main() -> None:
-    """Connect, and run the exchanges one after the other."""
     task: dict[str, Any] = json.loads(sys.stdin.readline())
     signal.alarm(task["limit_s"])
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -87,7 +87,6 @@ class KernelLinks:
                 yield LinkReport(link, now_s, declared if rate is None else min(rate, declared), carried)
 
     def close(self) -> None:
-        """See LinkSource."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
         try:
@@ -173,7 +172,6 @@ def _attributes(data: bytes) -> dict[int, bytes]:
 
 
 def main() -> None:
-    """Look at the links until the input ends."""
     task: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     nodes = []
     for number, path in enumerate(task["networks"]):

@@ -32,11 +32,9 @@ class LinkOverride:
         return self.src, self.dst
 
     def latency_or(self, default: Fraction) -> Fraction:
-        """Return its latency in microseconds, or `default`."""
         return default if self.latency_us is None else self.latency_us
 
     def loss_or(self, default: Fraction) -> Fraction:
-        """Return the share of packets that it loses, or `default`."""
         return default if self.loss is None else self.loss
 
     def to_text(self) -> str:
@@ -192,11 +190,9 @@ class FabricLinks:
         }
 
     def to_document(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
         return asdict(self)
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> FabricLinks:
-        """Return what `to_document` gave."""
         test = document["self_test"]
         return FabricLinks(**{**document, "self_test": None if test is None else SelfTest(**test)})

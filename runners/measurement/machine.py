@@ -158,49 +158,36 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("a measurement needs the machine for itself", f"{path} is locked", way_out)
-    with (
-        acquire_lock(path, patience_s, refusal),
-        _beside_no_other_user(others_patience_s, path.with_suffix(".in-vain")),
-    ):
-        yield
-
-
-@contextmanager
-def _beside_no_other_user(patience_s: float, in_vain: Path) -> Iterator[None]:
-    """Hold the lock of all users during the block, or wait for it in vain; it is free again when this process ends.
-
-    in_vain: file of this user that exists while the lock was waited for and not free since
-    """
-    descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if _acquired(descriptor, 0 if in_vain.exists() else patience_s):
-            in_vain.unlink(missing_ok=True)
-        else:
-            in_vain.touch(PRIVATE_FILE)
-        yield
-    finally:
-        os.close(descriptor)
+    in_vain = path.with_suffix(".in-vain")  # exists while the lock of all users was waited for and not free since
+    with acquire_lock(path, patience_s, refusal):
+        descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _acquired(descriptor, 0 if in_vain.exists() else others_patience_s):
+                in_vain.unlink(missing_ok=True)
+            else:
+                in_vain.touch(PRIVATE_FILE)
+            yield
+        finally:
+            os.close(descriptor)  # the lock is free again, as when this process ends
 
 
 def _acquired(descriptor: int, patience_s: float) -> bool:
     """Return whether the lock of all users was free within `patience_s`."""
     deadline_s = time.monotonic() + patience_s
-    while not _is_locked_by_us(descriptor):
-        if time.monotonic() > deadline_s:
-            _measuring.warning("another user of this machine measures, or keeps others from it: times may be longer")
-            return False
-        time.sleep(_POLL_S)
-    return True
-
-
-def _is_locked_by_us(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:  # a file system without locks: there is nobody to wait for
-        _measuring.debug("no lock of all users: %s", error.strerror)
-    return True
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                _measuring.warning(
+                    "another user of this machine measures, or keeps others from it: times may be longer"
+                )
+                return False
+            time.sleep(_POLL_S)
+        except OSError as error:  # a file system without locks: there is nobody to wait for
+            _measuring.debug("no lock of all users: %s", error.strerror)
+            return True
 
 
 _measuring = logging.getLogger("chorale.measuring")

@@ -1,6 +1,5 @@
 """The process of one rank in an MPI job. On command it runs programs and MPI's own calls with real data."""
 
-import os
 import secrets
 import sys
 import time
@@ -15,11 +14,9 @@ from mpi4py import MPI
 from chorale.runners.api.elements import Vector
 from chorale.runners.engine.library import MPI_VARIABLES, TOKEN_BYTES, Devices, Engine, addresses_for, listen
 from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
-from chorale.runners.execution.started_ranks import TOKEN, meet_runner
-from chorale.runners.measurement.clocks import clock_identity
+from chorale.runners.execution.started_ranks import greet_runner, meet_runner
 from chorale.runners.mpi.algorithms import PREFIX, ForcedAlgorithm, MpiAlgorithms
 from chorale.runners.mpi.messages import MpiMessages, NativeLibraries, native_libraries
-from chorale.runners.process_launch.placement import this_host
 from chorale.synth.collective import Collective, CollectiveName
 
 
@@ -80,11 +77,7 @@ class MpiCalls:
 
 
 class MpiRank(SocketRank[RankParts]):
-    """One rank of the mpi runner. Commands in addition to those of every rank:
-
-    load     the rank's part of every program, and MPI's algorithms  -> loaded
-    clock                                                            -> the current time
-    """
+    """One rank of the mpi runner. The command `load` gives it its part of every program, and MPI's algorithms."""
 
     def __init__(
         self, control: FramedSocket, world: MPI.Comm, libraries: NativeLibraries, transport: str, interface: str | None
@@ -99,8 +92,7 @@ class MpiRank(SocketRank[RankParts]):
             own = listen(self._engine, Devices(interface, MPI_VARIABLES))
             self._addresses = addresses_for(own, for_messages.allgather(own))
             self._token = for_messages.bcast(secrets.token_bytes(TOKEN_BYTES))
-        super().__init__(control, RankParts(self._engine, world.rank, self._calls.run))
-        self._commands |= {"load": self._load, "clock": lambda _: {"answer": "time", "time": time.monotonic()}}
+        super().__init__(control, RankParts(self._engine, world.rank, self._calls.run), load=self._load)
 
     def _load(self, command: Message) -> Message:
         self._parts.load(command["part"])
@@ -126,10 +118,7 @@ def main() -> None:
         libraries = NativeLibraries(Path(engine), Path(messages))
         if not all(path.exists() for path in libraries):  # another host may have other files
             libraries = native_libraries()
-        host = this_host()
-        words = [host.name, *sorted(host.aliases - {host.name})]
-        hello = {"answer": "hello", "rank": world.rank, "token": os.environ[TOKEN], "pid": os.getpid()}
-        control.send(hello | {"clock": clock_identity(), "mpi": version, "host": words})
+        greet_runner(control, world.rank, mpi=version)
         MpiRank(control, world, libraries, transport, interface or None).serve()
 
     be_rank(control, work)

@@ -16,7 +16,6 @@ from chorale.runners.execution.rounds import RunStopped
 from chorale.runners.execution.started_ranks import StartedRanks
 from chorale.runners.mpi.launch import MpiLaunch, start_launch
 from chorale.runners.mpi.messages import NativeLibraries
-from chorale.runners.process_launch.placement import RankHost
 from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProcess
 from chorale.runners.process_launch.slurm import SlurmProcess
 from chorale.synth.programs.program import Program
@@ -50,7 +49,6 @@ class MpiRanks(StartedRanks):
         super().__init__(ranks, "" if launch.is_here else socket.getfqdn(), start, deadline)
         shutil.rmtree(self._folder)  # all have met; nobody would remove it if this process is killed
         self.mpi = str(self.hellos[0]["mpi"])
-        self.hosts = {rank: RankHost.of_words(self.hellos[rank]["host"]) for rank in self.ranks}
 
     def load(self, programs: Sequence[Program], library: Sequence[str], deadline: float) -> None:
         """Give every rank its part of `programs`, and then of MPI's algorithms `library` for the same collective."""

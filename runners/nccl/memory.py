@@ -7,7 +7,7 @@ CPU memory serves libraries that stand in for NCCL without a GPU.
 import ctypes
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,46 +18,11 @@ _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 _POLL_S = 0.0002
 
 
-class RankDevice(Protocol):
-    """A device that holds vectors at addresses.
+class HostDevice:
+    """The processor's memory, with vectors at addresses, and calls that are complete when they return.
 
     stream: stream of all calls; adds: whether the device can add vectors
     """
-
-    stream: int
-    adds: bool
-
-    def allocate(self, size_bytes: int) -> int:
-        """Return the address of new memory, zeroes."""
-        ...
-
-    def free(self, address: int) -> None:
-        """Give memory back."""
-        ...
-
-    def upload(self, address: int, vector: Vector) -> None:
-        """Copy the vector to the device."""
-        ...
-
-    def download(self, vector: Vector, address: int) -> None:
-        """Copy data from the device into the vector."""
-        ...
-
-    def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
-        """Copy on the stream."""
-        ...
-
-    def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
-        """Add two vectors into `target`, on the stream. Only for devices with `adds`."""
-        ...
-
-    def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
-        """Return the seconds that `work` takes on the stream, None if it does not end in time."""
-        ...
-
-
-class HostDevice:
-    """Implements `RankDevice` in the processor's memory, with calls that are complete when they return."""
 
     stream = 0
     adds = True
@@ -66,6 +31,7 @@ class HostDevice:
         self._vectors: dict[int, Vector] = {}
 
     def allocate(self, size_bytes: int) -> int:
+        """Return the address of new memory, zeroes."""
         vector = np.zeros(size_bytes, np.uint8)
         self._vectors[vector.ctypes.data] = vector
         return int(vector.ctypes.data)
@@ -80,12 +46,15 @@ class HostDevice:
         ctypes.memmove(vector.ctypes.data, address, vector.nbytes)
 
     def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
+        """Copy on the stream."""
         ctypes.memmove(target, source, elements * ELEMENT_TYPES[dtype].dtype.itemsize)
 
     def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
+        """Add two vectors into `target`, on the stream. Only for devices with `adds`."""
         np.add(_view(first, elements, dtype), _view(second, elements, dtype), out=_view(target, elements, dtype))
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
+        """Return the seconds that `work` takes on the stream, None if it does not end in time."""
         began_s = time.perf_counter()
         work()
         return time.perf_counter() - began_s
@@ -99,7 +68,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """Implements `RankDevice` on GPU number `index`; names of the runtime's functions begin with `prefix`."""
+    """GPU number `index`, with the methods of `HostDevice`; names of the runtime's functions begin with `prefix`."""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix
@@ -164,6 +133,9 @@ class GpuDevice:
         answer = getattr(self._library, self._prefix + name)(*arguments)
         if answer:
             raise RuntimeError(f"{self._prefix}{name} answers {answer}")
+
+
+RankDevice = HostDevice | GpuDevice
 
 
 class _CudaArray:

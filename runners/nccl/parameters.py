@@ -229,28 +229,3 @@ def tuner_csv(rows: Sequence[str]) -> str:
     """Return a tuner file of `rows`."""
     header = HEADER + (",chunk_bytes" if any(row.count(",") > HEADER.count(",") for row in rows) else "")
     return "\n".join([header, *rows]) + "\n"
-
-
-def parameter_lines() -> Iterator[str]:
-    """Yield the tables as Markdown, for the documentation."""
-    yield "| algorithm | since | collectives | protocols | RCCL | source |"
-    yield "|---|---|---|---|---|---|"
-    for each in ALGORITHMS.values():
-        collectives = ", ".join(sorted(name.value for name in each.collectives))
-        rest = f"{collectives} | {', '.join(each.protocols)} | {'yes' if each.of_rccl else 'no'} | {each.source}"
-        yield f"| `{each.name}` | {_text(each.since)} | {rest} |"
-    yield (
-        f"| `{SYMMETRIC}` | {_text(SYMMETRIC_SINCE)} | allgather, allreduce, reduce_scatter | none | no "
-        "| nccl.h, ncclCommWindowRegister; the log names its kernels |"
-    )
-    yield ""
-    yield "| setting | since | set by | variable | per call (2.31) | values | source |"
-    yield "|---|---|---|---|---|---|---|"
-    for one in PARAMETERS.values():
-        variable = f"`{one.variable}`" if one.variable else "none"
-        call = f"`{one.call}`" if one.call else "none"
-        yield f"| `{one.name}` | {_text(one.since)} | {one.by} | {variable} | {call} | {one.values} | {one.source} |"
-
-
-def _text(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"

@@ -18,12 +18,10 @@ import numpy as np
 from chorale.runners.api.base import StuckInstruction
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern, Vector
 from chorale.runners.execution.rank_part import DataLayout, FramedSocket, Message, RankMemory, SocketRank, be_rank
-from chorale.runners.execution.started_ranks import TOKEN, meet_runner
-from chorale.runners.measurement.clocks import clock_identity
+from chorale.runners.execution.started_ranks import greet_runner, meet_runner
 from chorale.runners.nccl.calls import Nccl, environment, find_library, load_runtime
 from chorale.runners.nccl.memory import GpuDevice, HostDevice, RankDevice
 from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC, process_variables, tuner_csv, tuner_row
-from chorale.runners.process_launch.placement import this_host
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import BufferShape, Layout
@@ -57,11 +55,9 @@ class NcclPart:
 
     @property
     def is_symmetric(self) -> bool:
-        """Return whether its memory is a symmetric window."""
         return self.settings is not None and self.settings.algorithm == SYMMETRIC
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         layout = self.layout
         document: dict[str, Any] = {
             "layout": [
@@ -250,18 +246,11 @@ class NcclRank(SocketRank[NcclParts]):
     ids    number of new communicators             -> their ids, from rank 0
     load   the parts and the ids                   -> loaded
     log                                            -> its lines since the last time
-    clock                                          -> the current time
     """
 
     def __init__(self, control: FramedSocket, library: Nccl, parts: NcclParts, rank: int) -> None:
-        super().__init__(control, parts)
+        super().__init__(control, parts, ids=self._ids, load=self._load, log=self._log)
         self._nccl, self._rank, self._read_bytes = library, rank, 0
-        self._commands |= {
-            "ids": self._ids,
-            "load": self._load,
-            "log": self._log,
-            "clock": lambda _: {"answer": "time", "time": time.monotonic()},
-        }
 
     def _ids(self, command: Message) -> Message:
         ids = [self._nccl.unique_id().hex() for _ in range(command["count"])] if self._rank == 0 else []
@@ -276,10 +265,6 @@ class NcclRank(SocketRank[NcclParts]):
         text = path.read_bytes()[self._read_bytes :] if path.exists() else b""
         self._read_bytes += len(text)
         return {"answer": "log", "lines": text.decode(errors="replace").splitlines()}
-
-    def _go(self, command: Message) -> Message | None:
-        answer = super()._go(command)
-        return None if answer is None else {**answer, "seconds": self._parts.seconds}
 
 
 def main() -> None:
@@ -299,12 +284,7 @@ def main() -> None:
         if isinstance(loaded, Exception):
             raise loaded
         nccl, device = loaded
-        host = this_host()
-        hello = {"answer": "hello", "rank": number, "token": os.environ[TOKEN], "pid": os.getpid()}
-        facts = {"version": nccl.version_text, "rccl": nccl.is_rccl, "adds": device.adds}
-        control.send(
-            hello | facts | {"clock": clock_identity(), "host": [host.name, *sorted(host.aliases - {host.name})]}
-        )
+        greet_runner(control, number, version=nccl.version_text, rccl=nccl.is_rccl, adds=device.adds)
         parts = NcclParts(nccl, device, number, int(ranks), int(iterations))
         NcclRank(control, nccl, parts, number).serve()
 

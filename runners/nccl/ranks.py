@@ -4,13 +4,11 @@ import shlex
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from chorale.runners.api.base import FailureKind, ResourceRequest
-from chorale.runners.execution.rounds import RunStopped
-from chorale.runners.execution.started_ranks import Start, StartedRanks
+from chorale.runners.execution.started_ranks import Start, StreamRanks
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.nccl.config import GpuRanksConfig
 from chorale.runners.nccl.log import SUBSYSTEMS
@@ -23,7 +21,7 @@ from chorale.synth.errors import Unavailable
 RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
 
 
-class NcclRanks(StartedRanks):
+class NcclRanks(StreamRanks):
     """The ranks, with variables of a process that settings need, and with or without a log.
 
     joined: settings that have a communicator, by their text
@@ -69,16 +67,6 @@ class NcclRanks(StartedRanks):
         """Return what each rank has logged since the last time."""
         answers = self.request({"do": "log"}, deadline, "the log was read")
         return [answers[rank]["lines"] for rank in self.ranks]
-
-    def timed_start(self, deadline: float, doing: str) -> float:
-        """Return the longest time of a call on any rank, by the clock of its stream."""
-        self.send({"do": "go", "at": 0.0, "limit_s": max(0.0, deadline - time.monotonic())}, deadline)
-        return max(float(answer["seconds"]) for answer in self.receive(deadline, doing).values())
-
-    def _refusal(self, rank: int, message: str) -> RunStopped:
-        if self._kind_of(message) is not FailureKind.CRASH:
-            return RunStopped(self._kind_of(message), f"rank {rank} failed: {message}", rank)
-        return super()._refusal(rank, message)
 
     def _kind_of(self, reason: str) -> FailureKind:
         missing = (

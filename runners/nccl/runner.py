@@ -20,7 +20,7 @@ from chorale.runners.nccl.log import not_applied
 from chorale.runners.nccl.parameters import library_names, settings_fault, settings_named
 from chorale.runners.nccl.rank import NcclPart
 from chorale.runners.nccl.ranks import NcclRanks
-from chorale.runners.process_launch.placement import RankHost, host_names, placement_fault
+from chorale.runners.process_launch.placement import host_names, placement_fault
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibraryCall, LibrarySettings
 from chorale.synth.programs.memory import SPLIT_BY_RANK
@@ -125,13 +125,12 @@ class GpuRunner(LiveRunner[NcclGroups]):
         group = self._group_for(ranks, lambda: NcclGroups(ranks, config, node))
         variants = self._variants(request, group)
         first = group.ranks_for(variants[-1][0])
-        hosts = {rank: RankHost.of_words(hello["host"]) for rank, hello in first.hellos.items()}
         per_node = config.gpus_per_node
-        if per_node and config.hosts and (fault := placement_fault(config.hosts, per_node, hosts)):
+        if per_node and config.hosts and (fault := placement_fault(config.hosts, per_node, first.hosts)):
             raise RunStopped(FailureKind.UNAVAILABLE, fault)
         settings = " ".join(f"{name}={value}" for name, value in sorted(config.variables.items()))
         facts = {"launcher": config.launcher, "iterations": config.iterations, "variables": settings}
-        self._identify({**first.facts, "clock": "stream", **facts, "nodes": host_names(hosts)}, environment)
+        self._identify({**first.facts, "clock": "stream", **facts, "nodes": host_names(first.hosts)}, environment)
         deadline = time.monotonic() + request.timeout_s
         self._prove(group, request, variants, deadline)
         group.load(variants, deadline)

@@ -10,8 +10,7 @@ import psutil
 
 from chorale.runners.engine.library import DataType, Engine, Status
 from chorale.runners.execution.rank_part import FramedSocket, Message, RankMemory, RankParts, SocketRank, be_rank
-from chorale.runners.execution.started_ranks import TOKEN, meet_runner
-from chorale.runners.measurement.clocks import clock_identity
+from chorale.runners.execution.started_ranks import greet_runner, meet_runner
 from chorale.synth.collective import Collective, CollectiveName
 
 STORE_BYTES = 4096
@@ -70,17 +69,12 @@ class OneCcl:
 
 
 class OneCclRank(SocketRank[RankParts]):
-    """One rank of the oneccl runner. Commands in addition to those of every rank:
-
-    load     the rank's part of every program, and where to join the others  -> loaded
-    clock                                                                    -> the current time
-    """
+    """One rank of the oneccl runner. The command `load` gives it its parts, and where to join the others."""
 
     def __init__(self, control: FramedSocket, rank: int, ranks: int, oneccl: OneCcl) -> None:
         self._engine, self._oneccl = Engine(rank, ranks, Path(ENGINE)), oneccl
-        super().__init__(control, RankParts(self._engine, rank, oneccl.collective))
+        super().__init__(control, RankParts(self._engine, rank, oneccl.collective), load=self._load)
         self._position = rank, ranks
-        self._commands |= {"load": self._load, "clock": lambda _: {"answer": "time", "time": time.monotonic()}}
 
     def _load(self, command: Message) -> Message:
         self._oneccl.join(*self._position, bytes.fromhex(command["store"]), command["channels"])
@@ -108,9 +102,7 @@ def main() -> None:
             raise RuntimeError(f"no network interface has the address {address}")
         os.environ |= {"FI_TCP_IFACE": device, "CCL_KVS_IFACE": device}
         oneccl = OneCcl(Path.cwd() / LIBRARY)
-        store = oneccl.store().hex() if rank == 0 else ""
-        hello = {"answer": "hello", "rank": rank, "token": os.environ[TOKEN], "pid": os.getpid()}
-        control.send(hello | {"clock": clock_identity(), "store": store})
+        greet_runner(control, rank, store=oneccl.store().hex() if rank == 0 else "")
         OneCclRank(control, rank, ranks, oneccl).serve()
 
     be_rank(control, work)

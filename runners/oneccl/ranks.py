@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.execution.rank_part import RankPart
-from chorale.runners.execution.rounds import RunStopped
 from chorale.runners.execution.started_ranks import StartedRanks
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.measurement.machine import Facts
@@ -128,11 +127,6 @@ class OneCclRanks(StartedRanks):
             for rank in self.ranks
         ]
         self.request(commands, deadline, "the ranks looked for one another")
-
-    def _refusal(self, rank: int, message: str) -> RunStopped:
-        if _REFUSED in message:
-            return RunStopped(FailureKind.REJECTED, f"rank {rank} failed: {message}", rank)
-        return super()._refusal(rank, message)
 
     def _kind_of(self, reason: str) -> FailureKind:
         return FailureKind.REJECTED if _REFUSED in reason else FailureKind.CRASH

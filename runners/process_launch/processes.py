@@ -146,7 +146,6 @@ class LocalHost:
         self._prefix = prefix
 
     def start(self, spec: ProcessSpec) -> LocalProcess:
-        """Start a process; see `Host.start`."""
         folder = tempfile.TemporaryDirectory(prefix="chorale-")
         path = Path(folder.name)
         try:
@@ -190,11 +189,9 @@ class LocalProcess:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Return its exit code, None while it runs."""
         return self._process.poll()
 
     def read(self, name: str) -> bytes:
-        """Return what a file of the working folder holds now."""
         path = Path(self._folder.name) / _plain(name)
         return path.read_bytes() if path.exists() else b""
 
@@ -203,7 +200,6 @@ class LocalProcess:
         end_guarded(self._process, self._grace_s)
 
     def close(self) -> None:
-        """Kill what runs and remove the folder."""
         self.kill()
         if not self._is_closed:
             self._is_closed = True

@@ -153,7 +153,6 @@ class SlurmHost:
         self.address = self._host.address
 
     def start(self, spec: ProcessSpec) -> SlurmProcess:
-        """Start a process; see `Host.start`."""
         name = new_step_name()
         environment: Mapping[str, str] = {**spec.environment, STEP_VARIABLE: name}
         return SlurmProcess(self._host.start(replace(spec, environment=environment, grace_s=STEP_GRACE_S)), name)
@@ -169,11 +168,9 @@ class SlurmProcess:
         self._is_ended = False
 
     def poll(self) -> int | None:
-        """Return its exit code, None while it runs."""
         return self._process.poll()
 
     def read(self, name: str) -> bytes:
-        """Return what a file of the working folder holds now."""
         return self._process.read(name)
 
     def kill(self) -> None:
@@ -185,7 +182,6 @@ class SlurmProcess:
         self._is_ended = True
 
     def close(self) -> None:
-        """End what runs and remove the folder."""
         try:
             self.kill()
         finally:

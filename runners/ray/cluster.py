@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from chorale.runners.measurement.machine import PRIVATE_FILE, PRIVATE_FOLDER, temporary_folder
 from chorale.runners.measurement.private_files import write_private
@@ -98,12 +98,10 @@ class RayCluster:
             self._watch.close()
         self.started = self._joined = False
 
-    def __enter__(self) -> RayCluster:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

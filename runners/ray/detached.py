@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from chorale.runners.ray.cluster import NAMESPACE, RayCluster, ray
 from chorale.runners.ray.watch import head_answers
@@ -53,12 +52,10 @@ class DetachedActors:
         """Leave the cluster. Safe to call twice."""
         self._cluster.close()
 
-    def __enter__(self) -> DetachedActors:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -80,7 +80,6 @@ class RayExecutor:
         return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
-        """Stop the cluster if this executor started it."""
         self._closed = True
         self._cluster.close()
 

@@ -86,7 +86,6 @@ class RayHost:
         self._actor = remote.options(**amounts, max_restarts=0, scheduling_strategy=pinned).remote(address)
 
     def start(self, spec: ProcessSpec) -> RayProcessHandle:
-        """Start a process on the node."""
         return RayProcessHandle(self._actor, _result_of(self._actor.start.remote(spec)))
 
     def name(self) -> str:
@@ -94,7 +93,6 @@ class RayHost:
         return str(_result_of(self._actor.node_name.remote()))
 
     def close(self) -> None:
-        """End the actor."""
         ray.kill(self._actor)
 
 
@@ -106,20 +104,16 @@ class RayProcessHandle:
         self._number = number
 
     def poll(self) -> int | None:
-        """Return its exit code, None while it runs."""
         code: int | None = self._ask("poll", -signal.SIGKILL)
         return code
 
     def read(self, name: str) -> bytes:
-        """Return what a file of the working folder holds now."""
         return bytes(self._ask("read", b"", name))
 
     def kill(self) -> None:
-        """Kill the process and its group."""
         self._ask("kill", None)
 
     def close(self) -> None:
-        """Kill what runs and remove the folder."""
         self._ask("close", None)
 
     def _ask(self, method: str, if_gone: Any, *arguments: Any) -> Any:
@@ -137,16 +131,13 @@ class HostProcesses:
         self._started: list[LocalProcess] = []
 
     def start(self, spec: ProcessSpec) -> int:
-        """Start a process and return its number."""
         self._started.append(self._host.start(spec))
         return len(self._started) - 1
 
     def node_name(self) -> str:
-        """Return the name of the node."""
         return node_name()
 
     def do(self, number: int, method: str, *arguments: Any) -> Any:
-        """Call `method` of the process `number`."""
         return getattr(self._started[number], method)(*arguments)
 
 

@@ -61,13 +61,11 @@ class BoundedHttp(HttpToolsProtocol):
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Begin to wait for the first request."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         self._wait_for_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -84,18 +82,15 @@ class BoundedHttp(HttpToolsProtocol):
             self.send_400_response(f"The head of a request must have at most {MAX_HEAD_BYTES} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; the parser turns an exception into a refusal."""
         if len(self.headers) >= MAX_HEADERS:
             raise ValueError(f"more than {MAX_HEADERS} headers")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
         self._has_head = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
         self._has_head = True
         super().on_body(body)
 
@@ -114,12 +109,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._wait_for_client()
 
     def pause_writing(self) -> None:
-        """Wait for a client that does not take in what is sent."""
         super().pause_writing()
         self._wait_for_client()
 
     def resume_writing(self) -> None:
-        """Go on sending."""
         super().resume_writing()
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()

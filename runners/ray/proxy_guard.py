@@ -25,7 +25,6 @@ class ProxyGuard:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, or pass it on."""
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self._app(scope, receive, send)
         elif scope["path"] != HEALTH:

@@ -72,7 +72,6 @@ class ClusterWatch:
             raise self._loss
 
     def close(self) -> None:
-        """Ask no more."""
         self._closed.set()
 
     def _watch(self) -> None:

@@ -68,7 +68,6 @@ class SimulatedConfig(RunnerConfig):
         return (MODELLED,) if is_modelled else ()
 
     def network_model(self) -> NetworkModel:
-        """Return what messages cost."""
         rate_gbps = None if self.link_mbps is None else self.link_mbps / 1000
         return NetworkModel(self.alpha_us / 10**6, self.link_latency_us / 10**6, self.hop_us / 10**6, rate_gbps)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -340,24 +340,9 @@ class PlanFlows:
         return edges
 
 
-class Flows(Protocol):
-    """A program as a flow graph, and what the times of a simulation mean for it."""
-
-    @property
-    def graph(self) -> MessageGraph: ...
-
-    def stuck(self, times: FlowTimes) -> list[Stuck]:
-        """Return the blocks that did not finish, and what each waits for."""
-        ...
-
-    def trace(self, times: FlowTimes) -> ProgramTrace:
-        """Return every message with its times, once nothing is stuck."""
-        ...
-
-
 def flows_of(
     program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1, prices: PlanPrices = FREE
-) -> Flows:
+) -> PlanFlows | ProgramFlows:
     """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
     one-sided, and `prices` are for that."""
     if isinstance(program, ExecutionPlan):

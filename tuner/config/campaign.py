@@ -15,8 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from chorale.runners.api.config import FROM_REQUESTS, PATH_OR_CONTENT, SERVER_ONLY, ByteCount
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.api.workers import Workers
-from chorale.runners.workers.campaign_worker import RunnerFactory
-from chorale.runners.workers.local import LocalWorkers
+from chorale.runners.workers.campaign_worker import LocalWorkers, RunnerFactory
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.processors import core_count
 from chorale.synth.topology.topology import Topology

@@ -14,7 +14,7 @@ from chorale.runners.api.registry import create_runner
 from chorale.runners.api.workers import Workers, completions
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.workers import RayWorkers
-from chorale.runners.workers.local import LocalWorkers
+from chorale.runners.workers.campaign_worker import LocalWorkers
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import Unavailable
