@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import psutil
 
 from chorale.runners.engine.build import NativeTarget, build_native
 from chorale.runners.engine.library import NATIVE as ENGINE
-from chorale.runners.fabric.links import FabricLinks, LinkOptions, wire_queue_bytes
+from chorale.runners.fabric.links import FabricLinks, LinkOptions, SelfTest, wire_queue_bytes
 from chorale.runners.fabric.plan import (
     FabricPlan,
     device_name,
@@ -278,7 +278,6 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
 _FORMAT = "chorale-fabric/3"
-_PLAIN = ("name", "spec", "topology_id", "ranks", "switches", "bits_per_s", "in_user_namespace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,20 +361,18 @@ class EmulatedFabric:
             raise InvalidInput(f"a rank of fabric {self.name} must be 0 to {self.ranks - 1}", rank, "name another")
 
     def to_line(self) -> str:
-        """Return all but the process id as one line of text."""
-        facts: dict[str, object] = {"format": _FORMAT, "link_mbps": rational_text(self.link_mbps)}
-        facts |= {key: getattr(self, key) for key in _PLAIN}
-        facts["links"] = self.links.to_document()
-        return json.dumps(facts)
+        """Return it as one line of text."""
+        return json.dumps({**asdict(self), "link_mbps": rational_text(self.link_mbps), "format": _FORMAT})
 
     @staticmethod
     def from_line(line: str, pid: int) -> EmulatedFabric | None:
-        """Parse the output of `to_line`. Return None for a line of another version."""
+        """Parse the output of `to_line` for the fabric that process `pid` keeps; None for a line of another version."""
         facts = json.loads(line)
         if facts.pop("format") != _FORMAT:
             return None
-        rate, links = Fraction(facts.pop("link_mbps")), FabricLinks.from_document(facts.pop("links"))
-        return EmulatedFabric(link_mbps=rate, links=links, pid=pid, **facts)
+        rate, links = Fraction(facts.pop("link_mbps")), facts.pop("links")
+        links["self_test"] = SelfTest(**links["self_test"]) if links["self_test"] else None
+        return EmulatedFabric(**facts | {"link_mbps": rate, "links": FabricLinks(**links), "pid": pid})
 
 
 def processes_in(networks: frozenset[str]) -> list[int]:

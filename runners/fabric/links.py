@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
@@ -188,11 +186,3 @@ class FabricLinks:
             "mtu_bytes": WIRE_MTU_BYTES,
             "congestion_control": CONGESTION_CONTROL,
         }
-
-    def to_document(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_document(document: Mapping[str, Any]) -> FabricLinks:
-        test = document["self_test"]
-        return FabricLinks(**{**document, "self_test": None if test is None else SelfTest(**test)})

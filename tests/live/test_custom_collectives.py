@@ -1,15 +1,22 @@
-"""Programs for collectives that no library has, on real processes: every chunk that is required is compared."""
+"""Collectives that no library has, and those of given sizes, on real processes: every chunk is compared."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunRequest
 from chorale.runners.local.runner import LocalRunner
+from chorale.synth.build.build import build_program
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.traffic.matrix import traffic_matrix
+from chorale.synth.methods.traffic.plan import traffic_schedule
+from chorale.synth.methods.traffic.planner import plan_traffic
 from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift_with_findings
 from chorale.synth.targets.mscclpp_reading import parse_plan
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 from chorale.tuner.files.collective_files import parse_collective_file
 from tests.command import chorale
 from tests.conformance.plan_cases import ENTRY, local, meet, move, plan, remote
@@ -65,3 +72,25 @@ def test_the_command_runs_a_program_against_its_collective(tmp_path, capsys):
     done = chorale(capsys, "run", tmp_path / "scan.xml", "--collective-file", tmp_path / "scan.yaml", *options)
     assert done.code == 0, done.stderr
     assert [row["correct"] for row in done.document["results"]] == [True]
+
+
+AMOUNTS, OTHERS = [[1, 3, 2], [0, 0, 4], [5, 0, 1]], [[2, 2, 2], [0, 0, 4], [4, 1, 1]]
+
+
+def program_of(amounts):
+    plan = plan_traffic(TRIANGLE, traffic_matrix("m", amounts), chunks=max(map(max, amounts)))
+    return build_program(verify(traffic_schedule(plan)), LoweringOptions("msccl-xml")).program
+
+
+def test_an_all_to_all_of_given_sizes_gives_right_results(loopback):
+    programs = {"alltoallv": program_of(AMOUNTS)}
+    outcome = loopback.submit(RunRequest(TRIANGLE, programs, (4096, 100_000), repeats=2, timeout_s=60))
+    assert isinstance(outcome, Measurement), outcome
+
+
+def test_one_for_other_sizes_gives_wrong_ones(loopback):
+    right, wrong = program_of(AMOUNTS), program_of(OTHERS)
+    assert right.chunks == wrong.chunks
+    programs = {"wrong": replace(wrong, collective=right.collective)}
+    outcome = loopback.submit(RunRequest(TRIANGLE, programs, (4096,), repeats=1, timeout_s=60))
+    assert outcome.kind is FailureKind.WRONG_RESULT, outcome

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +31,7 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.command import chorale
+from tests.waiting import until
 
 pytestmark = pytest.mark.alone
 
@@ -69,13 +69,6 @@ def up() -> Iterator[Up]:
     for fabric in fabrics():
         if fabric.name in made:
             take_down(fabric)
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -176,11 +169,6 @@ def test_one_way_links_carry_nothing_but_acknowledgements_back(up: Up) -> None:
     after = sent_bytes(fabric, 1)
     assert after["to2"] - before["to2"] > size_bytes
     assert after["to0"] - before["to0"] < size_bytes / 20
-
-
-def test_switches_pass_on_at_the_rate_of_their_links(up: Up) -> None:
-    fabric = up("switch:4,25")
-    assert_takes(transfer_s(fabric, 0, 3, 2**19), 2**19, 20)
 
 
 def test_a_rank_has_a_name_an_address_and_the_files_of_its_caller(up: Up) -> None:

@@ -35,6 +35,7 @@ from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProces
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
+from tests.waiting import until
 
 pytestmark = pytest.mark.alone
 
@@ -131,13 +132,6 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
         if number % 50 == 0:
             time.sleep(0.003)
 """
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def start(fabric: EmulatedFabric, rank: int, text: str, *arguments: object) -> contextlib.closing[LocalProcess]:

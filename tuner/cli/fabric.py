@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -165,7 +166,7 @@ def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
             for rank in range(fabric.ranks)
         ],
         "switches": fabric.switches,
-        "links": fabric.links.to_document() | {"broken": fabric.is_broken},
+        "links": asdict(fabric.links) | {"broken": fabric.is_broken},
         "user_namespace": fabric.in_user_namespace,
         "holder_pid": fabric.pid,
         "up_s": round(time.time() - psutil.Process(fabric.pid).create_time(), 1),

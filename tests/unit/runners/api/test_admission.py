@@ -1,15 +1,18 @@
+"""Which requests are admitted: sound programs and networks, algorithms that there are, memory that suffices."""
+
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import psutil
 import pytest
 
 from chorale.runners.api.base import FailureKind, RunRequest
-from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
-from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
+from tests.conformance.example_programs import ring_allgather, ring_allreduce, scratch_allreduce_of_pair, star_broadcast
 from tests.conformance.runner_kit import RING, request_of
 
 
@@ -154,3 +157,27 @@ def test_the_rules_of_a_runner_come_after_those_of_all() -> None:
 def test_the_library_is_that_of_the_collective_of_all_programs() -> None:
     request = request_of(RING, library=("tree",))
     assert validate_request(request, lambda collective: ("tree",) if collective == "allreduce" else ()) is None
+
+
+@dataclass
+class _Memory:
+    available: int
+
+
+@pytest.mark.parametrize(("work_bytes", "needed"), [(0, 4 * 3 * 1000), (8, 4 * (3 * 1000 + 250 * 8))])
+def test_every_rank_needs_its_vectors_and_its_work(
+    monkeypatch: pytest.MonkeyPatch, work_bytes: int, needed: int
+) -> None:
+    request = request_of(RING, sizes_bytes=(10, 1000))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(needed))
+    assert memory_shortage(request, work_bytes) is None
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(needed - 1))
+    assert "1000 bytes on 4 ranks need about 0.0 GB of memory" in (memory_shortage(request, work_bytes) or "")
+
+
+def test_scratch_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of(scratch_allreduce_of_pair(), "complete:2", sizes_bytes=(1000,))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(2 * 4 * 1000))
+    assert memory_shortage(request, 0) is None
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: _Memory(2 * 4 * 1000 - 1))
+    assert memory_shortage(request, 0) is not None

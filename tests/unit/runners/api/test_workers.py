@@ -20,7 +20,7 @@ from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import Unavailable
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.spec import parse_topology
-from tests.fakes import FakeRunner
+from tests.fakes import FakeRunner, InlineWorkers
 
 TOPOLOGY = parse_topology("ring:4")
 LOWERING = LoweringOptions("oneccl-xml")
@@ -223,3 +223,16 @@ def test_two_measurers_work_at_once_and_everything_comes_back(kind: Any, tmp_pat
         assert [outcome for outcome in outcomes if not isinstance(outcome, Measurement)] == []
     finally:
         workers.close()
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_all_come_back_in_the_order_of_their_futures(newest_first: bool) -> None:
+    workers = InlineWorkers(FakeRunner(), newest_first)
+    source = ScheduleRequest(parse_topology("ring:4"), ALLREDUCE, "no such method")
+    build = workers.build(BuildRequest(source, LoweringOptions("oneccl-xml")))
+    measurement = workers.measure(RunRequest(source.topology, {}, (64,)))
+    failure, measured = (completion.value for completion in completions(workers, [build, measurement]))
+    assert isinstance(failure, BuildFailure)
+    assert failure.kind == BuildFailureKind.INVALID
+    assert measured.results == {}
+    assert completions(workers, []) == []

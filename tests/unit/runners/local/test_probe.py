@@ -1,3 +1,5 @@
+"""The rate of links that a machine sustains, and the pace that each link gets of it."""
+
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -5,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.local import runner as probe
+from chorale.runners.local.ranks import seconds_per_byte
 from chorale.runners.local.runner import LinkRate, rate_efficiency, sustainable_rate
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 
 
 class Machine:
@@ -80,3 +85,12 @@ def test_any_number_of_links_can_be_probed(nodes: int, links: int) -> None:
     assert rate.link_mbps == 20
     assert rate.efficiency is not None
     assert 0.1 < rate.efficiency <= 1.0
+
+
+def test_links_keep_their_proportions_and_the_fastest_gets_the_rate() -> None:
+    links = Links.build([Link(0, 1, 300), Link(1, 0, 25)])
+    gigabytes = Topology("", ("a", "b"), 2, links, "GB/s")
+    paces = dict(zip(links.src.tolist(), seconds_per_byte(gigabytes, 8), strict=True))
+    assert paces == {0: pytest.approx(1e-6), 1: pytest.approx(12e-6)}
+    in_links = Topology("", ("a", "b"), 2, links, "link")
+    assert dict(zip(links.src.tolist(), seconds_per_byte(in_links, 8), strict=True))[0] == pytest.approx(1e-6 / 300)

@@ -1,4 +1,4 @@
-"""The adaptive driver against a runner whose times are drawn, on a clock that only it turns."""
+"""How programs are measured: the adaptive driver on a clock of its own, what links allow, and rungs of a race."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -6,18 +6,25 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, Race, RunFailure, RunRequest, SizeMeasurement
 from chorale.runners.measurement.driver import (
     AdaptiveMeasurement,
     StopReason,
+    link_limit,
     measure_once,
     measure_until,
     model_of_run,
 )
 from chorale.runners.measurement.precision import Goal, analyse
+from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.runners.workers.campaign_worker import measure_in_rungs, sizes_in_race
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, custom_collective
+from chorale.synth.custom_collective import CustomCollective, RequiredChunk
 from chorale.synth.errors import InvalidInput
+from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce
+from tests.fakes import FakeRunner, fail_with
 
 SMALL, LARGE = 4096, 65536
 PROGRAMS = {"own": ring_allreduce(range(4)), "reference": ring_allreduce((3, 2, 1, 0))}
@@ -213,3 +220,141 @@ def test_the_fastest_link_of_a_run_has_the_rate_that_it_says(spec: str, fastest:
     assert network is not None
     assert network.unit_bytes_per_s(topology) * fastest == 50e6 / 8
     assert model_of_run(topology, None) is None
+
+
+HYPERCUBE = parse_topology("hypercube:3")
+
+
+def test_each_rank_of_a_cube_gets_what_it_lacks_over_three_links() -> None:
+    """7/8 of the vector through three links of 100 Mbit/s: 7/24 of 8e-8 s for each byte; an allreduce takes twice."""
+    for collective, shares in ((ALLGATHER, 7 / 24), (ALLREDUCE, 7 / 12)):
+        limit = link_limit(HYPERCUBE, collective, {"link_mbps": 100.0})
+        assert limit is not None
+        assert limit.seconds_per_byte == pytest.approx(shares * 8e-8)
+        assert limit.efficiency(2 * limit.least_s(1 << 20), 1 << 20) == pytest.approx(0.5)
+
+
+def test_the_rate_is_of_the_fastest_link_where_bandwidths_have_a_unit() -> None:
+    fast, slow = (link_limit(parse_topology("a100:2"), ALLGATHER, {"link_mbps": rate}) for rate in (200, 100))
+    assert fast is not None
+    assert slow is not None
+    assert slow.seconds_per_byte == pytest.approx(2 * fast.seconds_per_byte)
+
+
+def test_without_a_rate_there_is_no_limit() -> None:
+    assert link_limit(HYPERCUBE, ALLGATHER, {}) is None
+    assert link_limit(HYPERCUBE, ALLGATHER, {"link_mbps": None}) is None
+
+
+def test_a_collective_of_ones_own_has_no_limit() -> None:
+    moved = custom_collective(CustomCollective("move", 8, 1, 1, (RequiredChunk(0, 0, ((1, 0),)),)))
+    assert link_limit(HYPERCUBE, moved, {"link_mbps": 100.0}) is None
+
+
+class Paced(FakeRunner):
+    """A runner that says that its links have 1 Mbit/s, and whose times are `factor` of what these allow."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self._factor = factor
+
+    def submit(self, request: RunRequest) -> Measurement:
+        outcome = super().submit(request)
+        assert isinstance(outcome, Measurement)
+        environment = {"link_mbps": 1}
+        collective = next(iter(request.programs.values())).collective
+        limit = link_limit(request.topology, collective, environment)
+        assert limit is not None
+        results = {
+            name: tuple(
+                replace(size, times_s=(self._factor * limit.least_s(size.size_bytes),) * request.repeats)
+                for size in sizes
+            )
+            for name, sizes in outcome.results.items()
+        }
+        return replace(outcome, results=results, environment=environment)
+
+
+@pytest.mark.parametrize("measure", [measure_in_rungs, measure_once])
+def test_what_is_faster_than_the_links_is_a_failure_that_says_so(measure: object) -> None:
+    assert callable(measure)
+    refused = measure(Paced(0.9), REQUEST)
+    assert isinstance(refused, RunFailure)
+    assert refused.kind is FailureKind.IMPOSSIBLE
+    assert "less than the" in refused.message
+    assert "links of 1 Mbit/s allow" in refused.message
+    assert not isinstance(measure(Paced(1.0), REQUEST), RunFailure)
+
+
+def test_the_simulated_runner_keeps_to_the_limit_of_its_links() -> None:
+    runner = SimulatedRunner(NetworkModel.of(link_gbps="1/10"))
+    outcome = measure_in_rungs(runner, REQUEST)
+    assert isinstance(outcome, Measurement)
+
+
+SIZES = len(REQUEST.sizes_bytes)
+[NAME, REFERENCE] = list(REQUEST.programs)[:2]
+
+
+def race(ratio: float) -> Race:
+    return Race(NAME, (REFERENCE,), (ratio,) * SIZES, first_repeats=2)
+
+
+@pytest.mark.parametrize(("ratio", "requests", "repeats"), [(1e-6, 1, 2), (1e6, 2, 5)])
+def test_only_who_may_still_win_is_measured_on(ratio: float, requests: int, repeats: int) -> None:
+    runner = FakeRunner()
+    outcome = measure_in_rungs(runner, replace(REQUEST, repeats=5, race=race(ratio)))
+    assert isinstance(outcome, Measurement)
+    assert len(runner.requests) == requests
+    assert {len(size.times_s) for sizes in outcome.results.values() for size in sizes} == {repeats}
+    assert len({request.seed for request in runner.requests}) == requests
+
+
+def test_without_a_race_or_with_few_repetitions_there_is_one_request() -> None:
+    for request in (replace(REQUEST, repeats=5), replace(REQUEST, repeats=2, race=race(1e-6))):
+        runner = FakeRunner()
+        assert isinstance(measure_in_rungs(runner, request), Measurement)
+        assert len(runner.requests) == 1
+
+
+def test_only_the_sizes_at_which_a_program_keeps_up_go_on() -> None:
+    own = replace(race(1e-6), ratios=(1e-6,) * (SIZES - 1) + (1e6,))
+    runner = FakeRunner()
+    outcome = measure_in_rungs(runner, replace(REQUEST, repeats=5, race=own))
+    assert isinstance(outcome, Measurement)
+    assert [request.sizes_bytes for request in runner.requests] == [REQUEST.sizes_bytes, REQUEST.sizes_bytes[-1:]]
+    for sizes in outcome.results.values():
+        assert [len(size.times_s) for size in sizes] == [2] * (SIZES - 1) + [5]
+        assert [size.requested_bytes for size in sizes] == list(REQUEST.sizes_bytes)
+
+
+def test_one_repetition_that_keeps_up_is_enough() -> None:
+    """Twice as slow as the reference but once: the load that hit one of them alone does not decide."""
+    measured = FakeRunner().submit(replace(REQUEST, repeats=3))
+    assert isinstance(measured, Measurement)
+    slow = tuple(
+        replace(size, times_s=tuple(2 * time for time in size.times_s)) for size in measured.results[REFERENCE]
+    )
+    lucky = tuple(replace(size, times_s=(size.times_s[0] / 2, *size.times_s[1:])) for size in slow)
+    own = race(1.5)
+    everywhere = list(range(SIZES))
+    assert sizes_in_race(replace(measured, results={**measured.results, NAME: slow}), own) == []
+    assert sizes_in_race(replace(measured, results={**measured.results, NAME: lucky}), own) == everywhere
+
+
+@pytest.mark.parametrize(("factor", "keeps_up"), [(0.5, True), (2.0, False)])
+def test_without_a_reference_beside_it_counts_what_one_took_before(factor: float, keeps_up: bool) -> None:
+    measured = FakeRunner().submit(replace(REQUEST, programs={NAME: REQUEST.programs[NAME]}))
+    assert isinstance(measured, Measurement)
+    before = tuple(min(size.times_s) / factor for size in measured.results[NAME])
+    assert sizes_in_race(measured, replace(race(1.0), reference_s=before)) == (list(range(SIZES)) if keeps_up else [])
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_part_that_fails_is_the_answer(fails_at: int) -> None:
+    def fault(request: RunRequest) -> RunFailure | None:
+        return fail_with(FailureKind.CRASH)(request) if len(runner.requests) == fails_at else None
+
+    runner = FakeRunner(fault)
+    outcome = measure_in_rungs(runner, replace(REQUEST, repeats=5, race=race(1e6)))
+    assert isinstance(outcome, RunFailure)

@@ -1,4 +1,4 @@
-"""How MPI jobs are started: the command of each kind of network, and the script that stands in for ssh."""
+"""How MPI jobs are started: which MPI an mpiexec is of, commands of each kind of network, what stands in for ssh."""
 
 import os
 import subprocess
@@ -11,7 +11,17 @@ import pytest
 from chorale.runners.fabric.links import FabricLinks
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
-from chorale.runners.mpi.launch import ALLOCATIONS, MPICH, OPEN_MPI, SCRIPT, MpiVersion, mpi_launch_of
+from chorale.runners.mpi.launch import (
+    ALLOCATIONS,
+    MPICH,
+    OPEN_MPI,
+    SCRIPT,
+    MpichLauncher,
+    MpiVersion,
+    OpenMpiLauncher,
+    mpi_launch_of,
+    mpi_version,
+)
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 
@@ -160,3 +170,25 @@ def test_the_shell_of_a_rank_says_of_what_it_died(command: str, said: str, varia
     expected = f"\nchorale: rank 5 ended with code {said}\n" if said else ""
     assert done.stdout == expected
     assert done.returncode == int(said or 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("mpiexec (Open MPI) 5.0.11\\n\\nReport bugs to", "Open MPI 5.0.11"),
+        ("HYDRA build details:\\n    Version:       5.0.2\\n", "MPICH 5.0.2"),
+        ("Some vendor's launcher", "MPICH"),
+    ],
+)
+def test_an_mpiexec_is_known_by_its_version(said: str, name: str, tmp_path: Path) -> None:
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text(f'#!/bin/sh\nprintf "{said}"\n')
+    mpiexec.chmod(0o700)
+    version = mpi_version(str(mpiexec))
+    assert str(version) == name
+    assert isinstance(version.launcher, OpenMpiLauncher if "Open" in name else MpichLauncher)
+
+
+def test_one_that_cannot_be_run_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="mpiexec must say its version"):
+        mpi_version(str(tmp_path / "none"))

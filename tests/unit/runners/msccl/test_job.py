@@ -1,4 +1,4 @@
-"""Job folders: golden text, what they refuse, and scripts that a shell really executes."""
+"""Job folders: golden text, what they refuse, scripts that a shell really executes, and runtimes for programs."""
 
 import subprocess
 from dataclasses import replace
@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.msccl.commands import JobOptions, served_size, size_progressions
+from chorale.runners.msccl.commands import (
+    EXECUTOR,
+    MSCCL,
+    RCCL,
+    RUNTIMES,
+    JobOptions,
+    runtime_for,
+    served_size,
+    size_progressions,
+)
 from chorale.runners.msccl.job_files import EXECUTABLE, job_files
+from chorale.runners.msccl.results import log_fault
 from chorale.runners.process_launch.launchers import launch_command
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput
@@ -197,3 +207,29 @@ def test_launchers_put_one_rank_on_every_gpu_host_by_host() -> None:
     ]
     assert launch_command("srun", 16, (), 8, mpi="none")[-2:] == ["--ntasks-per-node=8", "--distribution=block"]
     assert launch_command("openmpi", 8, (), None) == ["mpirun", "-np", "8", "--map-by", "ppr:8:node"]
+
+
+def test_a_launcher_that_logs_too_is_no_rank() -> None:
+    head = "gpu07:4711:4790 [3] NCCL INFO "
+    loaded = f"{head}Using MSCCL Algo files from /job/algorithms\n{head}MSCCL: Initialization finished\n"
+    log = loaded + 4 * f"{head}MSCCL: Setup Kernel finished, smem 4096\n"
+    assert log_fault(EXECUTOR, [f"{head}NCCL version 2.23.4", *[log] * 4], 4, calls=4) is None
+
+
+def test_only_the_oldest_runtime_needs_times_as_evidence() -> None:
+    assert [one.name for one in RUNTIMES.values() if one.scheduled is None] == [MSCCL.name]
+    assert runtime_for("msccl", _allreduce("msccl-xml")) is MSCCL
+    assert runtime_for(None, _allreduce("msccl-executor-xml")) is EXECUTOR
+
+
+@pytest.mark.parametrize(("blocks", "fits"), [(64, True), (65, False)])
+def test_a_runtime_takes_as_many_thread_blocks_as_it_says(blocks: int, fits: bool) -> None:
+    program = _allreduce("msccl-executor-xml")
+    last = program.ranks[-1]
+    program = replace(program, ranks=(*program.ranks[:-1], replace(last, blocks=last.blocks[:1] * blocks)))
+    assert runtime_for("executor", program) is EXECUTOR
+    if fits:
+        assert runtime_for("rccl", program) is RCCL
+    else:
+        with pytest.raises(InvalidInput, match="--sm-count 64"):
+            runtime_for("rccl", program)

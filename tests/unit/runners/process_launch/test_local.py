@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalHost, LocalProcess, ProcessSpec
 from chorale.synth.errors import InvalidInput, Unavailable
+from tests.waiting import until
 
 PATIENCE_S = 10.0
 
@@ -35,13 +35,6 @@ def start() -> Iterator[Callable[[ProcessSpec], LocalProcess]]:
 
 
 Start = Callable[[ProcessSpec], LocalProcess]
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def ended(process: LocalProcess) -> int:

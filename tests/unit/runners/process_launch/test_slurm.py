@@ -19,7 +19,7 @@ from chorale.runners.process_launch.slurm import (
     seconds_left,
 )
 from chorale.synth.errors import InvalidInput
-from tests.live.slurm.cluster import wait_until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_proxies_of_hydra_start_in_the_order_of_hosts(job: Path) -> None:
 def test_a_process_with_others_to_end_is_asked_first() -> None:
     script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     process = LocalHost().start(ProcessSpec(("sh", "-c", script), grace_s=10.0))
-    wait_until(lambda: process.read(STDOUT), 30, lambda: "it does not start")
+    until(lambda: process.read(STDOUT))
     began_s = time.monotonic()
     process.kill()
     assert time.monotonic() - began_s < 8
@@ -156,6 +156,6 @@ def test_a_process_with_others_to_end_is_asked_first() -> None:
 
 def test_a_process_that_ignores_it_is_killed() -> None:
     process = LocalHost().start(ProcessSpec(("sh", "-c", "trap '' TERM; echo ready; exec sleep 60"), grace_s=0.5))
-    wait_until(lambda: process.read(STDOUT), 30, lambda: "it does not start")
+    until(lambda: process.read(STDOUT))
     process.close()
     assert process.poll() == -signal.SIGKILL

@@ -13,6 +13,7 @@ import pytest
 from chorale.runners.ray import http_connections
 from chorale.runners.ray import serve as http_server
 from chorale.runners.ray.serve import HttpServer
+from tests.waiting import until
 
 
 class Application:
@@ -65,15 +66,10 @@ def test_it_says_that_the_port_is_taken():
         assert "Address already in use" in server.problem()
 
 
-def test_it_says_that_the_application_did_not_start():
-    server = HttpServer(lambda: Application(fails=True), "127.0.0.1", free_port())
-    assert server.problem() == "the application did not start"
-
-
-def test_it_says_why_the_application_did_not_start():
-    traceback = "Traceback (most recent call last):\n  ...\nOSError: the disk is full\n"
-    server = HttpServer(lambda: Application(fails=True, message=traceback), "127.0.0.1", free_port())
-    assert server.problem() == "the application did not start: OSError: the disk is full"
+@pytest.mark.parametrize(("said", "told"), [("", ""), ("Traceback:\n  ...\nOSError: full\n", ": OSError: full")])
+def test_it_says_why_the_application_did_not_start(said: str, told: str):
+    server = HttpServer(lambda: Application(fails=True, message=said), "127.0.0.1", free_port())
+    assert server.problem() == f"the application did not start{told}"
 
 
 def test_more_connections_than_it_takes_are_refused(monkeypatch: pytest.MonkeyPatch):
@@ -84,10 +80,7 @@ def test_more_connections_than_it_takes_are_refused(monkeypatch: pytest.MonkeyPa
     with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as first:
         assert first.get("/").status_code == 200
         with socket.create_connection(("127.0.0.1", port)):
-            deadline_s = time.monotonic() + 10
-            while (code := first.get("/").status_code) == 200 and time.monotonic() < deadline_s:
-                time.sleep(0.02)  # until the server has seen the other connection
-            assert code == 503
+            until(lambda: first.get("/").status_code == 503)  # once the server has seen the other connection
     server.stop()
 
 
@@ -146,11 +139,8 @@ def test_connections_that_ask_for_nothing_keep_nobody_out_and_end(port, connecte
 def test_answers_that_nobody_takes_in_keep_nobody_out_and_end(port, connected):
     held = connected(HEAD.replace(b"/ ", b"/much ") + b"\r\n", 60)
     assert httpx2.get(f"http://127.0.0.1:{port}/").status_code == 200
-    deadline_s = time.monotonic() + 10
     own = psutil.Process()
-    while any(one.laddr.port == port and one.status == "ESTABLISHED" for one in own.net_connections("tcp")):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    until(lambda: ("ESTABLISHED", port) not in {(one.status, one.laddr.port) for one in own.net_connections("tcp")})
     assert len(held) == 60
 
 

@@ -15,6 +15,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.tuner.service.jobs.job_specs import BoundSpec, SynthesisSpec, memory_estimate
 from chorale.tuner.service.jobs.tasks import JobTask, TaskResult, run_task
+from tests.waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 MEMORY_BYTES = 2**20
@@ -108,20 +109,15 @@ def test_progress_is_pinned_by_key(jobs: RayTaskBackend):
     jobs.progress()
     jobs.start("seen", doubled, 1, MEMORY_BYTES)
     value_of(jobs, "seen")
-    deadline_s = time.monotonic() + 10
-    while not (progress := jobs.progress()):  # it travels apart from the result, and may come later
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    assert progress == {"seen": (1, 2)}
+    seen: dict[str, tuple[int, int]] = {}
+    until(lambda: seen or seen.update(jobs.progress()))  # it travels apart from the result, and may come later
+    assert seen == {"seen": (1, 2)}
 
 
 def test_a_running_computation_is_killed(jobs: RayTaskBackend, tmp_path: Path):
     mark = tmp_path / "mark"
     jobs.start("long", endless, str(mark), MEMORY_BYTES)
-    deadline_s = time.monotonic() + 60
-    while not mark.exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    until(mark.exists, 60)
     jobs.cancel("long")
     assert value_of(jobs, "long").kind == TaskFailureKind.CANCELLED
 
@@ -165,8 +161,10 @@ def test_many_mixed_jobs_do_not_fail_by_chance(jobs: RayTaskBackend):
         expected[str(number)] = kind
         jobs.start(str(number), computation, argument, memory_estimate(32))
     values: dict[str, Any] = {}
-    deadline_s = time.monotonic() + 500
-    while len(values) < len(expected):
-        assert time.monotonic() < deadline_s
-        values |= {key: completion.value for key, completion in jobs.ended(1.0).items()}
+
+    def all_have_ended() -> bool:
+        values.update({key: completion.value for key, completion in jobs.ended(1.0).items()})
+        return len(values) == len(expected)
+
+    until(all_have_ended, 500)
     assert {key: value for key, value in values.items() if not isinstance(value, expected[key])} == {}

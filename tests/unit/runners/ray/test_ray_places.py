@@ -1,8 +1,7 @@
 """Nodes of a Ray cluster as places."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from chorale.runners.api.base import ResourceRequest
 from chorale.runners.process_launch.processes import STDOUT, ProcessSpec
 from chorale.runners.ray.hosts import RayHost, RayHosts, nodes_by_rank, nodes_with_gpus
 from chorale.synth.errors import InvalidInput, Unavailable
+from tests.waiting import until
 
 
 def _node(address: str, *resources: str) -> dict[str, Any]:
@@ -44,13 +44,6 @@ def place() -> Iterator[RayHost]:
     made.close()
 
 
-def _until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 class TestOnACluster:
@@ -58,7 +51,7 @@ class TestOnACluster:
         started = place.start(
             ProcessSpec(("/bin/sh", "-c", 'cat given; printf "$WORD"; exit 3'), {"WORD": "!"}, {"given": b"yes"})
         )
-        _until(lambda: started.poll() is not None)
+        until(lambda: started.poll() is not None)
         assert started.poll() == 3
         assert started.read(STDOUT) == b"yes!"
         assert started.read("absent") == b""
@@ -77,10 +70,10 @@ class TestOnACluster:
 
     def test_a_lost_node_counts_as_killed_and_takes_its_processes_along(self, place: RayHost) -> None:
         started = place.start(ProcessSpec(("/bin/sh", "-c", "echo $$; exec sleep 100")))
-        _until(lambda: started.read(STDOUT))
+        until(lambda: started.read(STDOUT))
         pid = int(started.read(STDOUT))
         place.close()
-        _until(lambda: not os.path.exists(f"/proc/{pid}"))
+        until(lambda: not os.path.exists(f"/proc/{pid}"))
         assert started.poll() == -9
         assert started.read(STDOUT) == b""
         started.close()

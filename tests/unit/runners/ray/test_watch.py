@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from chorale.runners.ray import watch
 from chorale.runners.ray.watch import ClusterLost, ClusterWatch, handle_loss
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[4]
 LIMIT_S = 30.0
@@ -39,27 +39,16 @@ def silent_head(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ClusterLost]]:
     watch._handlers.clear()
 
 
-def wait_until_lost(cluster: ClusterWatch) -> None:
-    deadline_s = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline_s:
-        try:
-            cluster.check()
-        except ClusterLost:
-            return
-        time.sleep(0.005)
-    raise AssertionError("not lost")
-
-
-def test_who_asks_is_told_that_the_head_is_silent(silent_head: list[ClusterLost]) -> None:
-    wait_until_lost(ClusterWatch("10.0.0.1:6379"))
+@pytest.mark.usefixtures("silent_head")
+def test_who_asks_is_told_that_the_head_is_silent() -> None:
+    cluster = ClusterWatch("10.0.0.1:6379")
+    with pytest.raises(ClusterLost):
+        until(cluster.check)
 
 
 def test_who_waits_for_ray_and_does_not_ask_is_told_by_the_handler(silent_head: list[ClusterLost]) -> None:
     ClusterWatch("10.0.0.1:6379")
-    deadline_s = time.monotonic() + LIMIT_S
-    while not silent_head:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+    until(lambda: silent_head)
     assert "10.0.0.1:6379 has not answered" in str(silent_head[0])
 
 

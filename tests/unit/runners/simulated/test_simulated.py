@@ -56,9 +56,16 @@ def test_a_ring_takes_its_steps() -> None:
     assert seconds == 14 * (Fraction(7, 2) + Fraction(8, 10)) / 10**6
 
 
-@pytest.mark.parametrize("method", ["bfb", "ring", "biring"])
-@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
-@pytest.mark.parametrize("spec", ["hypercube:3", "torus:3x3", "bipartite:3", "circulant:9,1,2"])
+@pytest.mark.parametrize(
+    ("method", "collective", "spec"),
+    [
+        ("bfb", ALLREDUCE, "torus:3x3"),
+        ("bfb", ALLGATHER, "bipartite:3"),
+        ("ring", REDUCE_SCATTER, "circulant:9,1,2"),
+        ("biring", ALLREDUCE, "hypercube:3"),
+    ],
+    ids=str,
+)
 def test_lowered_schedules_take_exactly_what_their_cost_says(method: str, collective: Collective, spec: str) -> None:
     topology = parse_topology(spec)
     verified = synthesize(method, topology, collective, None, SerialExecutor())

@@ -1,8 +1,20 @@
+"""Sizes as people write them, durations as they read them, and factors of bus bandwidth."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.api.units import MAX_SIZE_BYTES, divisible_size, format_size, parse_size, parse_sizes
+from chorale.runners.api.base import bus_factor
+from chorale.runners.api.units import (
+    MAX_SIZE_BYTES,
+    divisible_size,
+    format_ms,
+    format_size,
+    format_us,
+    parse_size,
+    parse_sizes,
+)
+from chorale.synth.collective import STANDARD, CollectiveName
 from chorale.synth.errors import InvalidInput
 
 
@@ -61,3 +73,39 @@ def test_the_divisible_size_is_the_smallest_one(size_bytes: int, element_bytes: 
     while before >= size_bytes:
         assert any(before % (element_bytes * count) for count in counts)
         before -= element_bytes * max(1, found // element_bytes // 50)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "milliseconds", "microseconds"),
+    [
+        (1.234e-5, "0.0123 ms", "12.34 us"),
+        (0.0412, "41.2 ms", "41200 us"),
+        (0.99949, "999 ms", "999490 us"),
+        (0.9996, "1000 ms", "999600 us"),
+        (7.17, "7170 ms", "7170000 us"),
+        (0.0099991, "10 ms", "9999 us"),
+    ],
+)
+def test_no_exponents(seconds, milliseconds, microseconds):
+    assert (format_ms(seconds), format_us(seconds)) == (milliseconds, microseconds)
+
+
+FACTORS = {
+    CollectiveName.ALLREDUCE: 2 * 7 / 8,
+    CollectiveName.REDUCE_SCATTER: 7 / 8,
+    CollectiveName.ALLGATHER: 7 / 8,
+    CollectiveName.ALLTOALL: 7 / 8,
+    CollectiveName.BROADCAST: 1,
+    CollectiveName.REDUCE: 1,
+}
+
+
+@pytest.mark.parametrize("collective", STANDARD, ids=str)
+def test_every_collective_has_the_factor_of_nccl_tests(collective: CollectiveName) -> None:
+    """doc/PERFORMANCE.md of nccl-tests; for all-to-all AlltoAllGetBw in src/alltoall.cu."""
+    assert bus_factor(collective, 8) == pytest.approx(FACTORS[collective])
+
+
+def test_one_link_is_used_fully_by_a_pair() -> None:
+    assert bus_factor("allreduce", 2) == 1
+    assert bus_factor("allgather", 2) == 0.5

@@ -1,4 +1,4 @@
-"""Offsets of simulated clocks: skewed, drifting, behind delays of any kind."""
+"""Offsets of simulated clocks: skewed, drifting, behind delays of any kind; and which ranks share a clock."""
 
 import socket
 import struct
@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from chorale.runners.measurement.clocks import (
     MAX_DRIFT,
+    SAME_CLOCK,
     ClockOffset,
     ClockSample,
+    clock_identity,
     clock_offset,
     clock_samples,
+    same_clocks,
 )
 from chorale.synth.errors import CheckFailed, InvalidInput
 
@@ -119,3 +122,12 @@ def _serve_clock(stream: socket.socket, skew_s: float) -> None:
     while stream.recv(1):
         received_s = time.monotonic() + skew_s
         stream.sendall(REPLY.pack(received_s, time.monotonic() + skew_s))
+
+
+def test_processes_of_one_machine_read_one_clock() -> None:
+    assert clock_identity() == clock_identity()
+    assert same_clocks([clock_identity()] * 3) == dict.fromkeys(range(3), SAME_CLOCK)
+
+
+def test_ranks_elsewhere_need_an_alignment() -> None:
+    assert same_clocks(["a", "b", "a", "c"]) == {0: SAME_CLOCK, 2: SAME_CLOCK}

@@ -1,5 +1,7 @@
-"""The lock of a machine: one holder, and none after its death."""
+"""The machine: facts that times depend on, and a lock with one holder, and none after its death."""
 
+import getpass
+import os
 import subprocess
 import sys
 import threading
@@ -7,8 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.measurement.machine import exclusive
+from chorale.runners.measurement.machine import environment_id, exclusive, machine_facts
 from chorale.synth.errors import Unavailable
+
+
+def test_the_facts_say_what_times_depend_on_and_nothing_names_the_host() -> None:
+    facts = machine_facts()
+    assert {"cpu_model", "cores", "kernel", "architecture", "python", "numpy", "clock_source", "governor"} == set(facts)
+    texts = [str(value) for value in facts.values()]
+    assert not [name for name in (os.uname().nodename, getpass.getuser()) if name in texts]
+
+
+def test_the_clock_source_is_what_the_kernel_says_or_none() -> None:
+    path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    assert machine_facts()["clock_source"] == (path.read_text().strip() if path.exists() else None)
+
+
+def test_the_same_machine_has_the_same_id() -> None:
+    facts = machine_facts()
+    assert environment_id(facts) == environment_id(machine_facts())
+    assert environment_id(facts) != environment_id({**facts, "governor": "another"})
+
 
 HOLD = "import sys, time\nfrom pathlib import Path\nfrom chorale.runners.measurement.machine import exclusive\n"
 HOLD += "with exclusive(Path(sys.argv[1]), 1): print('held', flush=True); time.sleep(60)"
