@@ -1,4 +1,4 @@
-"""What a benchmark is; whole commands in processes of their own: beside limits, and beside an idle Python."""
+"""Benchmarks, and those of complete commands in separate processes, compared with limits and with an idle Python."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from chorale.synth.errors import CheckFailed
 class BenchmarkOutcome:
     """The outcome of a case.
 
-    facts:  counts and certificates, as JSON has them; the same on every machine
-    ratio:  how much better than the reference, above 1 where it is
-    seconds: of what is measured and of the reference; empty where exact costs are compared
-    peak_mb: the largest resident size of a process of its own, in 10**6 bytes
+    facts:   counts and certificates as JSON, the same on every machine
+    ratio:   how many times better than the reference
+    seconds: of what is measured and of the reference; empty if exact costs are compared
+    peak_mb: peak resident size of the separate process, in 10**6 bytes
     """
 
     facts: Mapping[str, Any]
@@ -44,9 +44,9 @@ class BenchmarkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark: `run` takes one of `cases`, and `goals` says what ratio each is meant to reach.
+    """A benchmark: `run` takes one of `cases`; `goals` are the ratios that each of them is meant to reach.
 
-    is_exact: ratios are of exact costs, so that a missed goal is a regression and not a busy machine
+    is_exact: whether ratios are of exact costs, so that a missed goal is a regression and not a busy machine
     """
 
     name: str
@@ -57,7 +57,6 @@ class Benchmark:
 
     @property
     def cases(self) -> tuple[str, ...]:
-        """The cases by name, in order."""
         return tuple(self.goals)
 
 
@@ -65,16 +64,16 @@ COMMAND = (
     "import sys\nfrom chorale.__main__ import main\ntry:\n    main()\n"
     "finally:\n    print(*(line for line in open('/proc/self/status') if line.startswith('VmHWM')), file=sys.stderr)"
 )
-"""Ends with the facts of the process as Linux has them: what `wait4` says of memory counts that of the parent too."""
+"""Prints the peak memory of the process from /proc at its end, because `wait4` would include that of the parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCost:
     """Cost and output of a process.
 
-    processor_s: user and system time, of the processes that it waited for too
-    passed_s:    between its start and its end
-    peak_mb:     the largest resident size in 10**6 bytes, where it is `COMMAND` that ran; else None
+    processor_s: user and system time, including the processes that it waited for
+    passed_s:    time between its start and its end
+    peak_mb:     peak resident size in 10**6 bytes if `COMMAND` ran, otherwise None
     """
 
     processor_s: float
@@ -87,7 +86,7 @@ class ProcessCost:
 def cost_of(
     words: Sequence[str], *, code: str = COMMAND, environment: Mapping[str, str] | None = None, timeout_s: float = 600
 ) -> ProcessCost:
-    """Run `code` in this Python with these arguments. CheckFailed if it fails, or has not ended after `timeout_s`."""
+    """Run `code` in this Python with arguments `words`. Raises CheckFailed if it fails or exceeds `timeout_s`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began_s = time.perf_counter()
     try:
@@ -106,24 +105,20 @@ def cost_of(
     passed_s = time.perf_counter() - began_s
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return ProcessCost(processor_s, passed_s, _peak_mb(ended.stderr), ended.stdout, ended.stderr)
-
-
-def _peak_mb(status: str) -> float | None:
-    """Return the peak of the resident size by a text of /proc/PID/status at the end of `status`."""
-    peaks_kb = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(peaks_kb[-1]) * 1024 / 10**6 if peaks_kb else None
+    peaks_kb = re.findall(r"^VmHWM:\s+(\d+) kB$", ended.stderr, re.MULTILINE)
+    peak_mb = int(peaks_kb[-1]) * 1024 / 10**6 if peaks_kb else None
+    return ProcessCost(processor_s, passed_s, peak_mb, ended.stdout, ended.stderr)
 
 
 @functools.cache
 def command_limits() -> Mapping[str, tuple[float, float | None]]:
-    """Return seconds of two cores, and 10**6 bytes of one process where they are limited, by command."""
+    """Return the limits by command: seconds on two cores, and 10**6 bytes of one process or None."""
     text = resources.files("chorale.experiments").joinpath("data/limits.json").read_text(encoding="utf-8")
     return {case: tuple(limits) for case, limits in json.loads(text).items()}
 
 
 _LOWER = "lower "
-"""Begins a case that reads lower METHOD COLLECTIVE SPEC TARGET: the schedule is made and kept before the command."""
+"""Prefix of a case `lower METHOD COLLECTIVE SPEC TARGET`, whose schedule is made and saved before the command."""
 
 
 def run_command(case: str) -> BenchmarkOutcome:
@@ -131,11 +126,18 @@ def run_command(case: str) -> BenchmarkOutcome:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "CHORALE_HOME": folder}
         output = Path(folder) / "output"
-        words = _lower_words(case, output, environment) if case.startswith(_LOWER) else [*case.split(), "--json"]
+        words = [*case.split(), "--json"]
+        if case.startswith(_LOWER):
+            _, method, collective, spec, target = case.split()
+            schedule = str(output.with_name("schedule.parquet"))
+            cost_of(["synth", method, spec, "--collective", collective, "-o", schedule], environment=environment)
+            words = ["lower", schedule, "--target", target, "-o", str(output), "--json"]
         cost = cost_of(words, environment=environment)
         facts = _facts(json.loads(cost.output))
         if output.exists():
-            facts |= {"bytes": output.stat().st_size, "sha256": _digest(output)}
+            with output.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            facts |= {"bytes": output.stat().st_size, "sha256": digest}
     limit_s, limit_mb = command_limits()[case]
     seconds = {"processor": cost.processor_s, "passed": cost.passed_s, "limit": limit_s}
     ratio = limit_s / min(cost.processor_s, cost.passed_s)
@@ -144,16 +146,8 @@ def run_command(case: str) -> BenchmarkOutcome:
     return BenchmarkOutcome(facts, ratio, seconds, cost.peak_mb)
 
 
-def _lower_words(case: str, output: Path, environment: Mapping[str, str]) -> list[str]:
-    """Write the schedule of a case into a file; return the command that lowers it."""
-    _, method, collective, spec, target = case.split()
-    schedule = str(output.with_name("schedule.parquet"))
-    cost_of(["synth", method, spec, "--collective", collective, "-o", schedule], environment=environment)
-    return ["lower", schedule, "--target", target, "-o", str(output), "--json"]
-
-
 def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of what a command prints what is the same on every machine."""
+    """Return the part of a command's output that is the same on every machine."""
     if "optimality" in document:
         return {"id": document["schedule"]["id"], "gap": document["optimality"]["gap"]}
     if "frontier" in document:
@@ -163,11 +157,6 @@ def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
     if "upper" in document:
         return {"within_half_a_percent": document["upper"] <= document["lower"] * 1.005}
     return {}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 COMMANDS = Benchmark(
@@ -182,7 +171,7 @@ COMMANDS = Benchmark(
 _START_REPEATS = 3
 _UNUSED = ("ray", "mlflow", "optuna", "matplotlib")
 COMPLETE = "complete "
-"""Begins a case that completes the rest of a line, as a shell asks for it."""
+"""Prefix of a case that completes a command line, as a shell does."""
 
 _IMPORTS = (
     "import sys\nfrom chorale.__main__ import main\ntry:\n    main()\n"
@@ -191,8 +180,10 @@ _IMPORTS = (
 
 
 def started_command(case: str) -> BenchmarkOutcome:
-    """Return which of the large libraries a command imports, and processor seconds of it, of `python -c pass` and of
-    `python -c "import numpy"`: the least of several runs."""
+    """Return which of the large libraries a command imports, and processor seconds as the least of several runs.
+
+    These are the seconds of the command, of `python -c pass` and of `python -c "import numpy"`.
+    """
     environment = dict(os.environ)
     arguments = case.split()
     if case.startswith(COMPLETE):

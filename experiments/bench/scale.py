@@ -1,10 +1,10 @@
-"""What is timed in this process: schedules, programs, all-to-all rates and the method auto, each beside a reference.
+"""Benchmarks in this process: schedules, programs, all-to-all rates and the method auto, each next to a reference.
 
-Schedules and tables: SHA-256 over the bytes of the schedule written out: whoever writes such a schedule, or reads it,
-spends at least that, whatever the method. Programs: one reading of the text by Python's own XML parser. Rates: a search
-of cheapest paths from every rank by SciPy's Dijkstra, which any proof by prices needs once; bounds go through floats of
-exponentials and of a solver, so that their last digits are no facts; the method, and that they are close enough, are.
-Auto: the method that wins, by processor time of everything that a command does after it started.
+Schedules and tables: SHA-256 over the bytes of the written schedule, which whoever writes or reads such a schedule
+spends at least. Programs: reading the text once with Python's XML parser. Rates: a search for cheapest paths from every
+rank by SciPy's Dijkstra, which any proof by prices needs once; bounds depend on floats of exponentials and of a solver,
+so their last digits are no facts, but the method is one, and that the bounds are close enough. Auto: the method that
+wins, by the processor time of everything that a command does after its start.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, alltoall_rate
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import synthesize
-from chorale.synth.schedule.schedule import AnySchedule, ColumnBounds
+from chorale.synth.schedule.schedule import ColumnBounds
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.formats.json_document import to_json
@@ -38,13 +38,13 @@ from chorale.tuner.reports.tables import Stopwatch
 
 _BLOCK = bytes(2**22)
 _HASHED_BLOCKS = 16
-"""Blocks that are really hashed; the time of all others follows from theirs."""
+"""Blocks that are actually hashed; the time of all others is extrapolated."""
 
 
 def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
     """Return facts of the schedule, and the seconds of network, schedule, verification and bound, and of hashing.
 
-    `case` reads METHOD SPEC; the collective is allgather.
+    `case` has the form METHOD SPEC; the collective is allgather.
     """
     method, spec = case.split()
     synthesize(method, parse_topology("hypercube:3"), ALLGATHER, None, SerialExecutor())  # machine code is loaded
@@ -54,7 +54,9 @@ def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, 
         verified = synthesize(method, topology, ALLGATHER, None, SerialExecutor())
         bound = lower_bound(topology, ALLGATHER, verified.cost.time_per_byte)
     schedule = verified.schedule
-    size = _row_bytes(schedule) * schedule.transfer_count
+    # The bytes of a row of the written schedule, with routes counted as links.
+    columns = ColumnBounds(schedule.steps, len(topology.links), topology.compute_count, schedule.chunks_per_shard)
+    size = sum(dtype.itemsize for dtype in columns.dtypes) * schedule.transfer_count
     with stages.stage("hashing"):
         digest = hashlib.sha256()
         for _ in range(_HASHED_BLOCKS):
@@ -74,14 +76,14 @@ def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, 
 
 
 _TABLE = (("allgather", "forest"), ("reduce_scatter", "forest"), ("allreduce", "forest-phases"))
-"""Collectives of a table of `chorale watch`, and the method that plans each on many ranks."""
+"""Collectives of a table of `chorale watch`, and the method for each on many ranks."""
 
 
 def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
     """Return facts of verified schedules of all collectives of a table, and the seconds of these and of a plain ring.
 
-    Network, synthesis and verification count; the ring, for allgather alone, is made and verified in the same way.
-    `processor` is what ours took of processors, whatever else ran.
+    Times include network, synthesis and verification; the ring, for allgather alone, is made and verified in the same
+    way. `processor` is the processor time of ours.
     """
     synthesize("forest", parse_topology("ring:4"), ALLGATHER, None, SerialExecutor())  # machine code is loaded
     stages = Stopwatch()
@@ -104,17 +106,10 @@ def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
     return facts, {**stages.seconds, "processor": processor_s}
 
 
-def _row_bytes(schedule: AnySchedule) -> int:
-    """Return the bytes of a row of the written-out schedule, routes counted as links."""
-    topology = schedule.topology
-    bounds = ColumnBounds(schedule.steps, len(topology.links), topology.compute_count, schedule.chunks_per_shard)
-    return sum(dtype.itemsize for dtype in bounds.dtypes)
-
-
 def written_program(case: str) -> BenchmarkOutcome:
-    """Return facts of the text, and the seconds of making it and of Python's XML parser, which drops what it reads.
+    """Return facts of the text, and the seconds of making it and of Python's XML parser, which discards what it reads.
 
-    `case` reads TARGET METHOD COLLECTIVE SPEC.
+    `case` has the form TARGET METHOD COLLECTIVE SPEC.
     """
     target, method, collective, spec = case.split()
     verified = synthesize(method, parse_topology(spec), parse_collective(collective), None, SerialExecutor())
@@ -154,9 +149,9 @@ RANKS = Benchmark(
 
 
 def rate_at_scale(spec: str) -> BenchmarkOutcome:
-    """Return facts of the bounds of `spec`, and the seconds of network and bounds and of the reference.
+    """Return facts of the bounds of `spec`, and the seconds of network and bounds, and of the reference.
 
-    `processor` is what ours took of processors, whatever else ran.
+    `processor` is the processor time of ours.
     """
     alltoall_rate(parse_topology("genkautz:3,20"), method="prices")  # machine code and the solver are loaded
     _cheapest_paths(parse_topology("ring:4"))
@@ -177,7 +172,7 @@ def rate_at_scale(spec: str) -> BenchmarkOutcome:
 
 
 def _cheapest_paths(topology: Topology) -> float:
-    """Return the sum of the distances between all pairs, every link at a price of 1."""
+    """Return the sum of the distances between all pairs, with a price of 1 for every link."""
     links, nodes = topology.links, topology.node_count
     prices = sparse.csr_array((np.ones(len(links)), (links.src, links.dst)), shape=(nodes, nodes))
     return float(csgraph.dijkstra(prices).sum())
@@ -194,24 +189,22 @@ EXCHANGE = Benchmark(
 
 _REPEATS = 3
 _LONG_S = 1.0
-"""What takes as long is measured once."""
+"""Cases that take longer are measured once."""
 RANDOM = "random-regular:"
-"""Begins a case on a network of DEGREE,NODES that only a file describes; the seed is 1."""
-
-
-def _network(name: str) -> Topology:
-    if not name.startswith(RANDOM):
-        return parse_topology(name)
-    degree, nodes = map(int, name.removeprefix(RANDOM).split(","))
-    graph = nx.random_regular_graph(degree, nodes, seed=1)
-    content = json.dumps(to_json(from_networkx(graph, name))).encode()
-    return check_topology(from_bytes(content, "file:random.json"))
+"""Prefix of a case on a random network of DEGREE,NODES, which is read from a file; the seed is 1."""
 
 
 def _run_once(method: str, network: str, collective: str) -> tuple[float, dict[str, Any]]:
     """Return processor seconds of network, schedule, verification and bound, and facts of the schedule."""
     start = time.process_time()
-    verified = synthesize(method, _network(network), parse_collective(collective), None, SerialExecutor())
+    if network.startswith(RANDOM):
+        degree, nodes = map(int, network.removeprefix(RANDOM).split(","))
+        graph = nx.random_regular_graph(degree, nodes, seed=1)
+        content = json.dumps(to_json(from_networkx(graph, network))).encode()
+        topology = check_topology(from_bytes(content, "file:random.json"))
+    else:
+        topology = parse_topology(network)
+    verified = synthesize(method, topology, parse_collective(collective), None, SerialExecutor())
     cost = verified.cost
     bound = bound_of_schedule(verified.schedule, cost.time_per_byte)
     seconds = time.process_time() - start

@@ -1,7 +1,7 @@
-"""Our own benchmarks: cases with facts that never change and a ratio to a reference that ran beside them.
+"""Our own benchmarks: cases with facts that never change, and a ratio to a reference that is run next to them.
 
-The references: NetworkX's maximum flows for bounds, SciPy's HiGHS on the linear programs of the paper for BFB, a plain
-ring by exact bandwidth times for schedules. The command imports this module by name.
+References: NetworkX's maximum flows for bounds, HiGHS on the linear programs of the paper for BFB, and exact bandwidth
+times of a plain ring for schedules. `chorale bench` imports this module by name.
 """
 
 import json
@@ -38,7 +38,6 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.reports.tables import Stopwatch
 
-_BOUNDS_GOAL = 10.0
 _LITTLE_LESS = Fraction(999, 1000)
 
 
@@ -62,15 +61,14 @@ def _run_bounds(spec: str) -> BenchmarkOutcome:
 BOUNDS = Benchmark(
     name="bounds",
     reference="NetworkX maximum_flow to every rank",
-    goals=dict.fromkeys(("a100:2", "mi250:2", "genkautz:4,32"), _BOUNDS_GOAL),
+    goals=dict.fromkeys(("a100:2", "mi250:2", "genkautz:4,32"), 10.0),
     run=_run_bounds,
     is_exact=False,
 )
 
 
-_BFB_GOAL = 10.0
 _DIGITS = 10**6
-"""The solver's answers are rounded to fractions below this denominator; exact ones have far smaller ones."""
+"""Largest denominator that the solver's answers are rounded to; those of exact answers are far smaller."""
 
 
 def _run_bfb(spec: str) -> BenchmarkOutcome:
@@ -92,7 +90,7 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
 
 
 def _by_programs(topology: Topology) -> Fraction:
-    """Return T_B / M of a network of unit links: over all steps, the largest least load of a node, in shards."""
+    """Return T_B / M of a network of unit links: the sum over steps of the largest least load of a node, in shards."""
     graph = nx.DiGraph([(link.src, link.dst) for link in topology.links])
     hops = {source: dict(lengths) for source, lengths in nx.all_pairs_shortest_path_length(graph)}
     ranks = range(topology.compute_count)
@@ -105,7 +103,7 @@ def _by_programs(topology: Topology) -> Fraction:
 
 
 def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int, int]]) -> Fraction:
-    """Return the least U such that each shard `step` hops away arrives, and no link carries more than U."""
+    """Return the least U such that each shard that is `step` hops away arrives and no link carries more than U."""
     shards = [source for source, lengths in hops.items() if lengths[node] == step]
     pairs = [(job, link) for job, shard in enumerate(shards) for link, near in enumerate(into)
              if hops[shard][near] == step - 1]  # fmt: skip
@@ -125,14 +123,14 @@ def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int,
 BFB = Benchmark(
     name="bfb",
     reference="HiGHS, a linear program for each node and step",
-    goals=dict.fromkeys(("torus:5x5", "hypercube:5", "genkautz:4,32"), _BFB_GOAL),
+    goals=dict.fromkeys(("torus:5x5", "hypercube:5", "genkautz:4,32"), 10.0),
     run=_run_bfb,
     is_exact=False,
 )
 
 
 def _run_schedule(case: str) -> BenchmarkOutcome:
-    """Run a case, which reads METHOD COLLECTIVE SPEC, with k=K before it where K trees per root are asked for."""
+    """Run a case of the form `METHOD COLLECTIVE SPEC`, or `k=K METHOD COLLECTIVE SPEC` for K trees per root."""
     words = case.split()
     k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
     method, name, spec = words
@@ -182,30 +180,23 @@ FOREST = Benchmark(
 )
 
 
-_SCALE_GOAL = 1.0
-
-
 SCALE = Benchmark(
     name="scale",
     reference="SHA-256 over the rows of the schedule, written out",
     goals={
-        "forest a100:128": _SCALE_GOAL / 20,  # a million rows are hashed in a hundredth of a second
-        "forest torus:64x64": _SCALE_GOAL,
-        "forest a100:512": _SCALE_GOAL / 2,
-        "forest fattree:26": _SCALE_GOAL / 2,
-        "forest dragonfly:8,8,8": _SCALE_GOAL / 20,
-        "forest a100:2048": _SCALE_GOAL,
-        "forest mi250:1024": _SCALE_GOAL,
-        "bfb torus:256x256": _SCALE_GOAL,
-        "bfb hypercube:16": _SCALE_GOAL,
+        "forest a100:128": 1 / 20,  # a million rows are hashed in a hundredth of a second
+        "forest torus:64x64": 1.0,
+        "forest a100:512": 1 / 2,
+        "forest fattree:26": 1 / 2,
+        "forest dragonfly:8,8,8": 1 / 20,
+        "forest a100:2048": 1.0,
+        "forest mi250:1024": 1.0,
+        "bfb torus:256x256": 1.0,
+        "bfb hypercube:16": 1.0,
     },
     run=lambda case: BenchmarkOutcome.of(*verified_schedule_at_scale(case)),
     is_exact=False,
 )
-
-
-_REPLAN_GOAL = 0.1
-"""All collectives of a table against one ring."""
 
 
 REPLAN = Benchmark(
@@ -222,7 +213,7 @@ REPLAN = Benchmark(
             "a100:128",
             "without(a100:128;node=0)",
         ),
-        _REPLAN_GOAL,
+        0.1,  # all collectives of a table against one ring
     ),
     run=lambda spec: BenchmarkOutcome.of(*table_after_a_loss(spec)),
     is_exact=False,
@@ -233,7 +224,7 @@ BENCHMARKS = (AUTOMATIC, BFB, BOUNDS, COMMANDS, EXCHANGE, FOREST, PROGRAMS, RANK
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
-    """Return the benchmarks of these names, all without any; InvalidInput for one that is not known."""
+    """Return the benchmarks with these names, all by default. Raises InvalidInput for an unknown name."""
     by_name = {benchmark.name: benchmark for benchmark in BENCHMARKS}
     for name in names:
         if name not in by_name:
@@ -242,13 +233,13 @@ def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
 
 
 def expected_facts() -> dict[str, Any]:
-    """Return the facts of every case, by benchmark and case."""
+    """Return the expected facts of every case, by benchmark and case."""
     text = resources.files("chorale.experiments").joinpath("data/bench.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 
 def rows_of(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
-    """Run every case; yield it as JSON has it. `holds` is false where facts, or exact ratios, are not as expected."""
+    """Run every case and yield its JSON row; `holds` is false if facts, or exact ratios, are not as expected."""
     expected = expected_facts().get(benchmark.name, {})
     for case in benchmark.cases:
         outcome = benchmark.run(case)

@@ -1,4 +1,4 @@
-"""`make demo-job`: record what a training job calls, tune that on its network, and train again with the table."""
+"""`make demo-job`: record the collectives of a training job, tune them on its network, and train with the table."""
 
 import argparse
 import json
@@ -8,6 +8,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -20,7 +21,7 @@ from chorale.job.record import read_record
 from chorale.job.table.layout import table_bytes
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table, TableProgram
 from chorale.job.table.verification import table_program
-from chorale.runners.api.base import LIBRARY, Measurement, Outcome, RunFailure, RunRequest, bus_factor
+from chorale.runners.api.base import LIBRARY, RunFailure, RunRequest, bus_factor
 from chorale.runners.api.registry import create_runner
 from chorale.runners.fabric.fabric import EmulatedFabric, take_down
 from chorale.runners.fabric.self_test import bring_up_tested
@@ -39,7 +40,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 _CANDIDATES = (("bfb", None), ("bfb", 2), ("swing-latency", None), ("recursive-doubling", None))
-"""Methods, and chunks per shard (None: as few as reach the optimum): by loads of links, and by steps."""
+"""Methods and chunks per shard (None: the fewest that are optimal): with low link loads, then with few steps."""
 
 _TIMEOUT_S = 120.0
 TARGET = "oneccl-xml"
@@ -47,7 +48,7 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A program, ready for the runner and for a table."""
+    """A program, and its entry in a table."""
 
     name: str
     program: Program
@@ -56,25 +57,25 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Microseconds, medians, of every program and every library algorithm (`library:NAME`) at each size in bytes."""
+    """Median microseconds of every program and library algorithm (`library:NAME`) at each size in bytes."""
 
     collective: str
     times_us: Mapping[str, Mapping[int, float]]
 
     def best_program(self, size_bytes: int) -> tuple[str, float]:
-        """Return the fastest program at a size, and its time."""
+        """Return the fastest program at a size, and its microseconds."""
         times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if not name.startswith(LIBRARY)]
         return min(times)[1], min(times)[0]
 
     def best_library(self, size_bytes: int, runners: Sequence[str]) -> tuple[str, float] | None:
-        """Return the fastest algorithm of the libraries of `runners`, and its time; None if none was measured."""
+        """Return the fastest library algorithm of `runners` and its microseconds, None if none was measured."""
         begins = tuple(f"{LIBRARY}{runner}:" for runner in runners)
         times = [(sizes[size_bytes], name) for name, sizes in self.times_us.items() if name.startswith(begins)]
         return (min(times)[1], min(times)[0]) if times else None
 
 
 def build_programs(topology: Topology, collective: str) -> list[Built]:
-    """Return the programs for `collective`, without those that a method cannot make and without duplicates."""
+    """Return the different programs for `collective` that the methods can make."""
     programs: dict[str, Built] = {}
     for method, chunks in _CANDIDATES:
         options = Options(chunks)
@@ -90,81 +91,63 @@ def build_programs(topology: Topology, collective: str) -> list[Built]:
 def measure(
     topology: Topology, fabric: EmulatedFabric, home: Path, built: Sequence[Built], sizes: Sequence[int], repeats: int
 ) -> tuple[Measured, list[str]]:
-    """Return times on `fabric`, of the programs and of Gloo's, MPI's and oneCCL's algorithms, and what is missing.
+    """Return times on `fabric` of the programs and of Gloo's, MPI's and oneCCL's algorithms, and what is missing.
 
-    CheckFailed where the programs themselves cannot be measured.
+    Raises:
+        CheckFailed: if the programs themselves cannot be measured.
     """
     collective = built[0].program.collective.name.value
     times: dict[str, dict[int, float]] = {}
     missing = []
-    for runner in ("local", "mpi", "oneccl"):
-        programs = built if runner == "local" else built[:1]
-        outcome = _programs_outcome(runner, topology, fabric, home, programs, sizes, repeats)
+    for name in ("local", "mpi", "oneccl"):
+        programs = {one.name: one.program for one in (built if name == "local" else built[:1])}
+        with closing(create_runner(name, {"fabric": fabric.name, "where": "fabric"}, home)) as runner:
+            library = runner.library(collective)
+            request = RunRequest(topology, programs, tuple(sizes), repeats, 1, _TIMEOUT_S, library=library)
+            outcome = runner.submit(request)
         if isinstance(outcome, RunFailure):
-            missing.append(f"{runner}: {outcome.kind}: {outcome.message}")
-            if runner == "local":
+            missing.append(f"{name}: {outcome.kind}: {outcome.message}")
+            if name == "local":
                 raise CheckFailed("programs must run on the fabric", missing[-1], "see `chorale doctor`")
-        else:
-            times |= dict(_times(outcome, runner, sizes))
+            continue
+        for program, results in outcome.results.items():
+            is_library = program.startswith(LIBRARY)
+            if name == "local" or is_library:
+                key = f"{LIBRARY}{name}:{program.removeprefix(LIBRARY)}" if is_library else program
+                medians = [statistics.median(each.times_s) * 1e6 for each in results]
+                times[key] = dict(zip(sizes, medians, strict=True))
     return Measured(collective, times), missing
 
 
-def _programs_outcome(
-    name: str,
-    topology: Topology,
-    fabric: EmulatedFabric,
-    home: Path,
-    built: Sequence[Built],
-    sizes: Sequence[int],
-    repeats: int,
-) -> Outcome:
-    collective = built[0].program.collective.name.value
-    runner = create_runner(name, {"fabric": fabric.name, "where": "fabric"}, home)
-    programs = {one.name: one.program for one in built}
-    try:
-        library = runner.library(collective)
-        return runner.submit(RunRequest(topology, programs, tuple(sizes), repeats, 1, _TIMEOUT_S, library=library))
-    finally:
-        runner.close()
-
-
-def _times(outcome: Measurement, runner: str, sizes: Sequence[int]) -> Iterator[tuple[str, dict[int, float]]]:
-    """Yield the medians by name; of other runners than the local one only those of their libraries."""
-    for name, results in outcome.results.items():
-        if runner == "local" or name.startswith(LIBRARY):
-            key = f"{LIBRARY}{runner}:{name.removeprefix(LIBRARY)}" if name.startswith(LIBRARY) else name
-            medians = [statistics.median(each.times_s) * 1e6 for each in results]
-            yield key, dict(zip(sizes, medians, strict=True))
-
-
 _IN_THE_JOB = ("local",)
-"""The runner whose library serves a job without a program: Gloo."""
+"""The runner whose library, Gloo, serves a job if there is no program."""
 
 
 def make_table(topology: Topology, parts: Sequence[tuple[Measured, Sequence[Built]]]) -> Table:
-    """Return the table for all ranks in their order.
+    """Return the table for all ranks in their order, with one entry for each measured size.
 
-    parts: for each collective its measurements and programs
+    An entry ends at the geometric mean of its size and the next one.
+
+    Args:
+        topology: the network.
+        parts: measurements and programs of each collective.
     """
-    entries = [entry for measured, built in parts for entry in _entries(measured, built)]
+    entries: list[JobEntry] = []
+    for measured, built in parts:
+        digests = {one.name: one.entry.digest for one in built}
+        sizes = sorted(next(iter(measured.times_us.values())))
+        ends = [math.isqrt(one * other) for one, other in pairwise(sizes)]
+        for size, first, last in zip(sizes, [0, *(end + 1 for end in ends)], [*ends, None], strict=True):
+            program, library = measured.best_program(size), measured.best_library(size, _IN_THE_JOB)
+            faster = library is None or library[1] >= MIN_SPEEDUP * program[1]
+            facts: dict[str, object] = {"size_bytes": size, "time_us": program[1]}
+            facts |= {} if library is None else {"library": library[0], "library_us": library[1]}
+            digest = digests[program[0]] if faster else None
+            entries.append(JobEntry(measured.collective, ANY_DTYPE, None, None, first, last, digest, facts))
     named = {entry.program for entry in entries}
     programs = {one.entry.digest: one.entry for _, built in parts for one in built if one.entry.digest in named}
-    facts = {"spec": topology.spec, "id": topology.id}
-    return Table(facts, topology.compute_count, tuple(entries), programs, {"made by": "demo-job"})
-
-
-def _entries(measured: Measured, built: Sequence[Built]) -> Iterator[JobEntry]:
-    """Yield one entry for each measured size; between two sizes the border is their geometric mean."""
-    digests = {one.name: one.entry.digest for one in built}
-    sizes = sorted(next(iter(measured.times_us.values())))
-    borders = [math.isqrt(one * other) for one, other in pairwise(sizes)]
-    for size, first, last in zip(sizes, [0, *(border + 1 for border in borders)], [*borders, None], strict=True):
-        program, library = measured.best_program(size), measured.best_library(size, _IN_THE_JOB)
-        faster = library is None or library[1] >= MIN_SPEEDUP * program[1]
-        facts: dict[str, object] = {"size_bytes": size, "time_us": program[1]}
-        facts |= {} if library is None else {"library": library[0], "library_us": library[1]}
-        digest = digests[program[0]] if faster else None
-        yield JobEntry(measured.collective, ANY_DTYPE, None, None, first, last, digest, facts)
+    network = {"spec": topology.spec, "id": topology.id}
+    return Table(network, topology.compute_count, tuple(entries), programs, {"made by": "demo-job"})
 
 
 Json = dict[str, Any]
@@ -172,7 +155,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A run of the training script: seconds per step, losses per rank, and the job's report if there is one."""
+    """A run of the training script: seconds of each step, losses of each rank, and the job's report if there is one."""
 
     backend: str
     step_s: Sequence[float]
@@ -181,10 +164,14 @@ class Training:
 
 
 def size_rows(times: Sequence[Json], measured: Mapping[str, Measured], ranks: int) -> Iterator[Json]:
-    """Yield a row for each recorded size: medians in a job with Gloo and with Chorale, by turns, and the best that MPI
-    and oneCCL have, by their runners.
+    """Yield a row for each recorded size: medians in a job with Gloo and with Chorale, interleaved.
 
-    times: of `collective_times.py`; measured: by collective; `library_us` is None where neither can be had
+    Rows also have the best of MPI and oneCCL by their runners; `library_us` is None if neither is available.
+
+    Args:
+        times: output of `collective_times.py`.
+        measured: measurements by collective.
+        ranks: number of ranks.
     """
     for row in times:
         gloo_us, chorale_us = (statistics.median(row["seconds"][name]) * 1e6 for name in ("gloo", "chorale"))
@@ -230,7 +217,7 @@ _RECORDED_STEPS = 2
 
 
 class Kind(StrEnum):
-    """How the model is spread over the ranks."""
+    """How the model is distributed over the ranks."""
 
     DDP = "ddp"
     FSDP2 = "fsdp2"
@@ -238,7 +225,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """On one fabric that is up. home: folder for tables and what runners keep; steps: of training, two at least."""
+    """The demo on a fabric that is up.
+
+    home:    folder for tables and files of runners
+    steps:   training steps, at least two
+    repeats: repetitions of each collective
+    """
 
     topology: Topology
     fabric: EmulatedFabric
@@ -263,7 +255,7 @@ class Demo:
         return {**figures, "table": str(table), "missing": missing, "load_average": load_average()}
 
     def _recorded(self, kind: Kind) -> RecordedJob:
-        """Return what the job calls: every rank trains some steps without a table."""
+        """Return the collectives of the job, from some training steps without a table."""
         path = self.home / f"demo-job-{kind}.record.json"
         self._train(kind, "chorale", {"CHORALE_RECORD": str(path)}, _RECORDED_STEPS)
         return RecordedJob.of(read_record(path))
@@ -284,23 +276,23 @@ class Demo:
         with tempfile.TemporaryDirectory() as folder:
             output, report = Path(folder) / "training.json", Path(folder) / "report.json"
             options = ["--backend", backend, "--sharding", kind.value, "--steps", str(steps or self.steps)]
-            self._run("train.py", [*options, "--output", str(output)], {**environment, "CHORALE_REPORT": str(report)})
+            arguments = [*options, "--output", str(output)]
+            variables = {**environment, "CHORALE_REPORT": str(report)}
+            run_ranks(self.topology, self.fabric, SCRIPTS / "train.py", arguments, _LIMIT_S, variables)
             figures = json.loads(output.read_text())
             counts = json.loads(report.read_text()) if report.exists() else None
         return Training(backend, figures["step_s"], figures["losses"], counts)
 
     def _times(self, job: RecordedJob, table: Path) -> list[dict[str, Any]]:
-        """Return the times of all recorded calls in a job, with both backends by turns."""
+        """Return the times of all recorded calls in a job, with both backends interleaved."""
         calls = [(collective, size) for collective, seconds in job.seconds.items() for size in sorted(seconds)]
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder) / "times.json"
             arguments = ["--calls", json.dumps(calls), "--repeats", str(self.repeats), "--output", str(output)]
-            self._run("collective_times.py", arguments, {"CHORALE_TABLE": str(table)})
+            script, variables = SCRIPTS / "collective_times.py", {"CHORALE_TABLE": str(table)}
+            run_ranks(self.topology, self.fabric, script, arguments, _LIMIT_S, variables)
             times: list[dict[str, Any]] = json.loads(output.read_text())
         return times
-
-    def _run(self, script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        run_ranks(self.topology, self.fabric, SCRIPTS / script, arguments, _LIMIT_S, environment)
 
 
 def _say(line: str) -> None:
@@ -311,7 +303,7 @@ _TITLES = {"ddp": "DDP", "fsdp2": "FSDP2"}
 
 
 def step_picture(document: Mapping[str, Any], path: Path) -> None:
-    """Draw the seconds of a training step with each backend, for every kind of training in `document`."""
+    """Draw the seconds of a training step with each backend for every kind of training in `document`."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - it takes half a second to import
 
     parts = {document["training"]: document} | {name: document[name] for name in _TITLES if name in document}
@@ -356,7 +348,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(options: argparse.Namespace) -> dict[str, object]:
-    """Return the figures, which are in `demo-job.json` of the data folder then."""
+    """Return the figures after writing them to `demo-job.json` in the data folder."""
     home = Home.from_environment()
     root = home.create(home.root)
     topology = parse_topology(SPEC)

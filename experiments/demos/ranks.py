@@ -38,11 +38,19 @@ def run_ranks(
     environment: Mapping[str, str] | None = None,
     members: Sequence[int] | None = None,
 ) -> float:
-    """Run `script` on every rank of `fabric`, meeting at the first one's address; return the seconds it took.
+    """Run `script` as a job on an emulated fabric and return the seconds it took; the first rank is the master.
 
-    members: ranks of the fabric that are those of the job, in this order; None for all
+    Args:
+        topology: the network of the fabric.
+        fabric: the fabric, which is up.
+        script: a torch script.
+        arguments: its arguments.
+        limit_s: seconds after which the job is killed.
+        environment: additional environment variables.
+        members: the ranks of the fabric that are the ranks of the job, in this order; None for all.
 
-    CheckFailed, with the end of what ranks printed, if one fails or is not done after `limit_s`; all are killed then.
+    Raises:
+        CheckFailed: if a rank fails or exceeds `limit_s`; all are killed, and the end of their output is printed.
     """
     began_s = time.monotonic()
     members = members or range(fabric.ranks)
@@ -54,7 +62,11 @@ def run_ranks(
         output = Path(folder) / "output"
         ranks: list[BaseProcess] = []
         for rank, member in enumerate(members):
-            variables = {**os.environ, **_variables(fabric, members, rank), **(environment or {})}
+            variables = {
+                **os.environ, "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(members)),
+                "MASTER_ADDR": fabric.address(members[0]), "MASTER_PORT": str(_PORT),
+                "GLOO_SOCKET_IFNAME": NODE_DEVICE, "CHORALE_INTERFACE": NODE_DEVICE, **(environment or {}),
+            }  # fmt: skip
             task = (script, arguments, namespaces[member], variables, output)
             ranks.append(context.Process(target=_be_rank, args=task, name=f"rank {rank}", daemon=True))
         try:
@@ -68,15 +80,15 @@ def run_ranks(
         if why is not None:
             lines = output.read_text(errors="replace").splitlines() if output.exists() else []
             sys.stderr.write("\n".join(lines[-_SHOWN_LINES:]) + "\n")
-            way_out = "what ranks printed is above"
-            raise CheckFailed("every rank of the job must end well", f"{script.name}: {why}", way_out)
+            way_out = "see the output of the ranks above"
+            raise CheckFailed("every rank of the job must succeed", f"{script.name}: {why}", way_out)
     return time.monotonic() - began_s
 
 
 def _be_rank(
     script: Path, arguments: Sequence[str], namespaces: tuple[str, ...], variables: Mapping[str, str], output: Path
 ) -> None:
-    """Run the script in this process, which ends with the one that started it; what it prints goes to `output`."""
+    """Run the script in this process, which ends when its parent does; its output is appended to `output`."""
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -86,11 +98,11 @@ def _be_rank(
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.parent))
     runpy.run_path(str(script), run_name="__main__")
-    atexit._run_exitfuncs()  # which processes of multiprocessing leave out
+    atexit._run_exitfuncs()  # processes of multiprocessing skip these
 
 
 def _failure(ranks: Sequence[BaseProcess], until_s: float) -> str | None:
-    """Wait for all ranks; return why the job has failed as soon as one fails or time is over."""
+    """Wait for all ranks; return why the job failed as soon as one fails or time is up, otherwise None."""
     running = {process.sentinel: process for process in ranks}
     while running:
         ended = wait(list(running), max(0.0, until_s - time.monotonic()))
@@ -101,15 +113,3 @@ def _failure(ranks: Sequence[BaseProcess], until_s: float) -> str | None:
             if process.exitcode:
                 return f"{process.name} ended with {process.exitcode}"
     return None
-
-
-def _variables(fabric: EmulatedFabric, members: Sequence[int], rank: int) -> dict[str, str]:
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(len(members)),
-        "MASTER_ADDR": fabric.address(members[0]),
-        "MASTER_PORT": str(_PORT),
-        "GLOO_SOCKET_IFNAME": NODE_DEVICE,
-        "CHORALE_INTERFACE": NODE_DEVICE,
-    }

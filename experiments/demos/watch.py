@@ -1,4 +1,4 @@
-"""`make demo-watch`: DDP on an emulated hypercube, a fault, and what the watch does about it."""
+"""`make demo-watch`: DDP on an emulated hypercube, a fault, and how the watch replaces the table."""
 
 import argparse
 import json
@@ -38,13 +38,13 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class WatchProcess:
-    """`chorale watch --json` on a file, and the events that it has printed."""
+    """A process of `chorale watch --json`, and the events that it has printed."""
 
     process: subprocess.Popen[str]
     events: list[Json] = field(default_factory=list)
 
     def read(self) -> None:
-        """Keep the events until it ends; for a thread."""
+        """Collect events until the process ends; runs in a thread."""
         from chorale.tuner.cli.fabric import event_line  # noqa: PLC0415 - it imports typer
 
         assert self.process.stdout is not None
@@ -56,7 +56,7 @@ class WatchProcess:
 
 @dataclass(slots=True)
 class TrainingRun:
-    """A job that trains. failure: how it has ended, unless well; may_fail: whether that is what is waited for"""
+    """A training job: its failure, None if it succeeded or still runs, and whether it is expected to fail."""
 
     failure: CheckFailed | None = None
     may_fail: bool = False
@@ -64,12 +64,12 @@ class TrainingRun:
 
 @dataclass(frozen=True, slots=True)
 class WatchDemo:
-    """On a fabric that is up.
+    """The demo on a fabric that is up.
 
-    folder:  for the files of the run
-    limit_s: after which the job is ended
-    settings: of the watch, besides its defaults
-    collective_limit_s: after which a collective of the job has failed
+    folder:             folder for the files of the run
+    limit_s:            seconds after which the job is killed
+    settings:           settings of the watch other than its defaults
+    collective_limit_s: seconds after which a collective of the job fails
     """
 
     topology: Topology
@@ -81,7 +81,7 @@ class WatchDemo:
     collective_limit_s: float = 120.0
 
     def run(self, fault: Callable[[], None], steps_before: int) -> Json:
-        """Return the figures of a `fault` after `steps_before` steps. CheckFailed where something does not happen."""
+        """Return the figures of a `fault` after `steps_before` steps. Raises CheckFailed if there is no reaction."""
         log, stop = self.fresh_files()
         with self.watching() as watch, self.training(log, stop):
             wait_until("the job has trained on the published table", lambda: len(read_steps(log)) >= steps_before)
@@ -92,13 +92,13 @@ class WatchDemo:
         return self.figures(read_steps(log), watch.events, fault_s)
 
     def wait_for_new_table(self, watch: WatchProcess, log: Path, fault_s: float) -> None:
-        """Wait until a table is published after `fault_s`, and the job has trained on it."""
+        """Wait until a table has been published after `fault_s` and the job has trained on it."""
         wait_until("a new table is published", lambda: published(watch, fault_s) is not None)
         table = str((published(watch, fault_s) or {})["table"])
         wait_until("the job has trained on the new table", lambda: has_enough(read_steps(log), table))
 
     def fresh_files(self) -> tuple[Path, Path]:
-        """Remove what an earlier run has left; return the log of steps and the file that ends a job."""
+        """Remove the files of an earlier run; return the paths of the log of steps and of the file that ends a job."""
         log, stop = self.folder / "steps.jsonl", self.folder / "stop"
         for path in (log, stop, self._table, self.folder / "model.pt", self.folder / "status.json"):
             path.unlink(missing_ok=True)
@@ -106,7 +106,7 @@ class WatchDemo:
 
     @contextmanager
     def watching(self) -> Iterator[WatchProcess]:
-        """Give a watch of the fabric that has published a table, or goes on with one; it ends with the `with`."""
+        """Yield a watch of the fabric that has published or resumed a table; it ends with the `with` block."""
         file = self.folder / "fabric.yaml"
         config: Json = {"name": "demo-watch", "topology": self.topology.spec, "fabric": self.fabric.name}
         config |= {"table": str(self._table), "sizes": [SIZE_BYTES // 4, SIZE_BYTES], **self.settings}
@@ -131,10 +131,15 @@ class WatchDemo:
 
     @contextmanager
     def training(self, log: Path, stop: Path, members: Sequence[int] | None = None) -> Iterator[TrainingRun]:
-        """Have a job train that logs its steps, and ends when `stop` is there; CheckFailed if it does not end well.
+        """Run a training job that logs its steps and ends when the file `stop` exists.
 
-        members: ranks of the fabric that take part; the job goes on with the model that the one before has kept then,
-                 and one that has failed does not raise if it was waited for
+        Args:
+            log: file of the steps.
+            stop: file that ends the job.
+            members: ranks of the fabric in the job, which then continues from the checkpoint of the job before.
+
+        Raises:
+            CheckFailed: if the job fails, unless `may_fail` is set on the yielded job.
         """
         arguments = ["--log", str(log), "--stop", str(stop), "--size", str(SIZE_BYTES)]
         arguments += ["--timeout-s", str(self.collective_limit_s)]
@@ -165,12 +170,17 @@ class WatchDemo:
     ) -> Json:
         """Return the figures of one fault.
 
-        publication: of the table that the fault led to; None for the first one after it
-        detected_s, published_s, first_step_s: seconds from the fault until the first state of a link changed, until the
-            new table was published, and until the first step ended that ran it
-        steps_lost: that failed or had to be made again, by gaps in the numbers of steps
-        bandwidth_of_bound_*: of the checked allreduce, the least time that the links allow over the median that it
-            took; before the fault, between it and the new table, and on the new table
+        - detected_s, published_s, first_step_s: seconds from the fault until the first change of a link's state, until
+          the new table was published, and until the first step on it ended;
+        - steps_lost: steps that failed or had to be repeated, by gaps in their numbers;
+        - bandwidth_of_bound_*: the least time that the links allow for the checked allreduce over its median time,
+          before the fault, between it and the new table, and on the new table.
+
+        Args:
+            steps: logged steps.
+            events: events of the watch.
+            fault_s: time of the fault.
+            publication: event of the table after the fault; None for the first one.
         """
         later = [event for event in events if event["time_s"] > fault_s]
         new = publication or next(event for event in later if event["event"] == "publish")
@@ -209,7 +219,7 @@ class WatchDemo:
 
 
 def wait_until(what: str, holds: Callable[[], bool], limit_s: float = _WAIT_LIMIT_S) -> None:
-    """Wait for it; CheckFailed if it does not come about."""
+    """Wait until `holds` returns true. Raises CheckFailed with `what` after `limit_s`."""
     deadline_s = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > deadline_s:
@@ -218,24 +228,24 @@ def wait_until(what: str, holds: Callable[[], bool], limit_s: float = _WAIT_LIMI
 
 
 def published(watch: WatchProcess, after_s: float, ranks: int | None = None) -> Json | None:
-    """Return the first table that was published after a time, of so many ranks; None if there is none yet."""
+    """Return the first table, of `ranks` ranks if given, that was published after `after_s`; None if there is none."""
     tables = (event for event in watch.events if event["event"] == "publish" and event["time_s"] > after_s)
     return next((table for table in tables if ranks in (None, len(table["ranks"]))), None)
 
 
 def read_steps(log: Path) -> list[Json]:
-    """Return the steps that are written down; a line that is being written is not one yet."""
+    """Return the logged steps; an incomplete last line does not count."""
     text = log.read_text() if log.exists() else ""
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
 def has_enough(steps: Sequence[Json], table: str | None) -> bool:
-    """Return whether enough steps ran `table` for a median."""
+    """Return whether enough steps for a median ran on `table`."""
     return [step["table"] for step in steps].count(table) > _LEAST_STEPS
 
 
 def median_s(steps: Sequence[Json]) -> float | None:
-    """Return the median seconds of the checked allreduce, None without steps."""
+    """Return the median seconds of the checked allreduce, None if there are no steps."""
     return statistics.median(step["sum_s"] for step in steps) if steps else None
 
 
@@ -243,14 +253,14 @@ CABLE = (0, 1)
 
 
 def cut(demo: WatchDemo, steps_before: int) -> Json:
-    """A cable is cut."""
+    """Cut a cable."""
     return demo.run(lambda: detours.cut(demo.fabric, CABLE), steps_before)
 
 
 def main(arguments: list[str], faults: Mapping[str, Callable[[WatchDemo, int], Json]] | None = None) -> int:
-    """Run the demo and write its figures, into the data folder too; return the exit code.
+    """Run the demo, print its figures and write them to the data folder; return the exit code.
 
-    faults: that there are, by name
+    faults: the faults that can be chosen, by name
     """
     faults = faults or {"cut": cut}
     parser = argparse.ArgumentParser(prog="make demo-watch", description=__doc__)
@@ -259,7 +269,7 @@ def main(arguments: list[str], faults: Mapping[str, Callable[[WatchDemo, int], J
     parser.add_argument("--steps", type=int, default=10, help="before the fault")
     parser.add_argument("--fault", choices=list(faults), default="cut")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # the fabric comes down all the same
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # the fabric is taken down in any case
     try:
         home = Home.from_environment()
         folder = home.create(home.root) / "demo-watch"

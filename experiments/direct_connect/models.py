@@ -10,14 +10,22 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, TypeAlias
 
-from chorale.experiments.direct_connect.tables import alltoall_interval, measure_schedule, moore_rate
+from chorale.experiments.direct_connect.tables import alltoall_interval, measure_schedule
 from chorale.experiments.direct_connect.testbed import times_text
-from chorale.experiments.framework import experiment as framework
+from chorale.experiments.framework.experiment import (
+    Column,
+    Experiment,
+    Row,
+    claim_row,
+    columns,
+    concatenate_rows,
+    short_text,
+)
 from chorale.experiments.framework.plots import Chart, Point
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.bfb_score import bfb_score_of
-from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import Workload, greatest_rate, least_bandwidth_factor, least_steps
 from chorale.synth.finder.find import FinderQuery, find_all
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.methods.expand.prediction import predict_allgather
@@ -29,7 +37,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Where the text compares all-to-all: from 900 to 1,000, here one of each remainder of 4, on which rings depend."""
+"""Sizes at which the text compares all-to-all, one of each remainder of 4, because rings depend on that."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -55,7 +63,7 @@ _RIVALS: Mapping[str, tuple[str, Callable[[int], str | None]]] = {
     _TREES: ("double-binary-tree", lambda nodes: f"dbt:{nodes}"),
     _TORUS: ("traditional-torus", _torus),
 }
-"""Method of allreduce and spec by number of nodes, None where there is no such network."""
+"""Method of allreduce, and function from a number of nodes to the spec, or to None if there is no such network."""
 _SPREAD: Mapping[str, Callable[[int], str | None]] = {
     _KAUTZ: lambda nodes: f"genkautz:{FIGURE_7_DEGREE},{nodes}",
     _CIRCULANT: _circulant,
@@ -65,7 +73,7 @@ _SPREAD: Mapping[str, Callable[[int], str | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class _RatioClaim:
-    """How many times as long `slow` takes as `fast`, on average over `nodes`, as the text says."""
+    """The text says that `slow` takes `printed` times as long as `fast`, on average over `nodes`."""
 
     collective: str
     fast: str
@@ -74,25 +82,17 @@ class _RatioClaim:
     printed: float
     reason: str | None = None
 
-    def row(self, times: Times) -> framework.Row | None:
-        """Compare the paper's finding with ours; None if nothing of it was computed."""
+    def row(self, times: Times) -> Row | None:
+        """Return the row of this claim, None if none of its sizes was computed."""
         known = [n for n in self.nodes if (self.collective, n, self.slow) in times]
         if not known:
             return None
         ratio = fmean(times[self.collective, n, self.slow] / times[self.collective, n, self.fast] for n in known)
-        reached = abs(ratio / self.printed - 1) <= _WITHIN
-        ahead = "better" if ratio > self.printed and self.fast == _OURS else "not reached"
-        return framework.finding_row(
-            f"{self.slow} takes {self.printed:g} times as long as {self.fast}",
-            nodes=max(known),
-            value=ratio,
-            verdict="match" if reached else ahead,
-            reason=None if reached else self.reason,
-            holds=reached or self.reason is not None,
-            collective=self.collective,
-            at=known,
-            printed=self.printed,
-        )
+        claim = f"{self.slow} takes {self.printed:g} times as long as {self.fast}"
+        bounds = self.printed * (1 - _WITHIN), self.printed * (1 + _WITHIN)
+        facts = {"nodes": max(known), "collective": self.collective, "at": known, "printed": self.printed}
+        row = claim_row(claim, ratio, *bounds, self.reason, **facts)
+        return {**row, "verdict": "better"} if ratio > bounds[1] and self.fast == _OURS else row
 
 
 _WITHIN = 0.1
@@ -113,16 +113,16 @@ _FINDINGS = (
 
 
 _CASES = [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for nodes in reversed(NODES)]
-"""Collectives and numbers of nodes; the largest all-to-alls, which take longest, first."""
+"""Collectives and numbers of nodes; the largest all-to-alls, which take the longest, come first."""
 
 
-def _answer(case: tuple[str, int]) -> list[framework.Row]:
+def _answer(case: tuple[str, int]) -> list[Row]:
     collective, nodes = case
     return [_row(collective, nodes, _allreduces(nodes) if collective == _ALLREDUCE else _alltoalls(nodes))]
 
 
-def _conclude(parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
-    rows = sorted(framework.concatenate_rows(parts), key=lambda row: (row["nodes"], row["collective"] != _ALLREDUCE))
+def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    rows = sorted(concatenate_rows(parts), key=lambda row: (row["nodes"], row["collective"] != _ALLREDUCE))
     times = {(row["collective"], row["nodes"], name): us for row in rows for name, us in row["us"].items()}
     return [*rows, *(row for finding in _FINDINGS if (row := finding.row(times)) is not None)]
 
@@ -132,32 +132,31 @@ def _allreduces(nodes: int) -> dict[str, tuple[str, float]]:
     [frontier] = find_all([FinderQuery(nodes, FIGURE_7_DEGREE, bases="paper")], SerialExecutor()).values()
     best = workload.best(frontier)
     model = NetworkModel.of(ALPHA_US, link_gbps=NODE_GBPS // FIGURE_7_DEGREE)
-    answer = {}
+    answer = {_OURS: (best.spec, float(workload.time_us(best)))}
     for name, (method, spec_of) in _RIVALS.items():
         if (spec := spec_of(nodes)) is not None:
             traffic = ALGORITHMS[method].pattern(parse_topology(spec), ALLREDUCE).traffic()
             answer[name] = (spec, float(congestion_of(traffic).seconds(model, SIZE_BYTES)) * 1e6)
-    per_factor_us = Fraction(8 * SIZE_BYTES, NODE_GBPS * 1000)
-    least_us = 2 * (least_steps(nodes, FIGURE_7_DEGREE) * ALPHA_US + least_bandwidth_factor(nodes) * per_factor_us)
-    return {_OURS: (best.spec, float(workload.time_us(best)))} | (answer | {_BOUND: ("", float(least_us))})
+    least = workload.us_of(least_steps(nodes, FIGURE_7_DEGREE), least_bandwidth_factor(nodes))
+    return {**answer, _BOUND: ("", float(least))}
 
 
 def _alltoalls(nodes: int) -> dict[str, tuple[str, float]]:
-    """Return the times at rates that flows reach, within `_GAP` of what none exceeds."""
+    """Return the times at rates that flows reach, which are within `_GAP` of an upper bound."""
     answer = {}
     for name, spec_of in _SPREAD.items():
         if (spec := spec_of(nodes)) is not None:
             answer[name] = (spec, _alltoall_us(alltoall_interval(parse_topology(spec), _GAP).low, nodes))
-    return answer | {_BOUND: ("", _alltoall_us(moore_rate(nodes, FIGURE_7_DEGREE), nodes))}
+    return answer | {_BOUND: ("", _alltoall_us(greatest_rate(nodes, FIGURE_7_DEGREE), nodes))}
 
 
 def _alltoall_us(rate: Fraction, nodes: int) -> float:
-    """Return the time in which every node sends 1/N of its data to each other one."""
+    """Return the microseconds in which every node sends 1/N of its data to each other one."""
     link_bits_per_us = NODE_GBPS * 1000 // FIGURE_7_DEGREE
     return float(Fraction(8 * SIZE_BYTES, nodes * link_bits_per_us) / rate)
 
 
-def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) -> framework.Row:
+def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) -> Row:
     us = {name: time_us for name, (_, time_us) in found.items()}
     return {
         "kind": "times", "collective": collective, "nodes": nodes, "spec": next(iter(found.values()))[0],
@@ -166,17 +165,17 @@ def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) ->
     }  # fmt: skip
 
 
-def _points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         yield from ((row["collective"], name, row["nodes"], us) for name, us in row.get("us", {}).items())
 
 
-EXPERIMENT = framework.Experiment(
+EXPERIMENT = Experiment(
     name="direct-connect-figure-7",
     question="How long do allreduce and all-to-all of 1 MB take on up to 1,024 nodes of degree 4, at 10 us a step?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 7",
-    columns=framework.columns(
-        "collective, nodes, the first on=spec", framework.Column("us", times_text), "finding, ours=value:.3g, reason"
+    columns=columns(
+        "collective, nodes, the first on=spec", Column("us", times_text), "finding, ours=value:.3g, reason"
     ),
     cases=_CASES,
     quick=[case for case in _CASES if case[1] <= _QUICK_NODES],
@@ -191,23 +190,18 @@ BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 
 """Number of nodes by spec."""
 FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
-"""Up to so many nodes the schedule is made and verified, beyond that its exact cost is predicted."""
+"""The largest network whose schedule is made and verified; the exact cost on larger ones is predicted."""
 _LINE_GRAPHS = [
     (base, size, times)
     for base, size in BASES.items()
     for times in range(10)
     if size * BANDWIDTH_TIME_DEGREE**times <= FIGURE_3_MAX_NODES
 ]
-"""Bases, their numbers of nodes, and how often the line graph is taken."""
+"""Base, its number of nodes, and how many times the line graph is taken."""
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 
-def _figure_3_conclusion(parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
-    rows = framework.concatenate_rows(parts)
-    return [*rows, _finding(rows)]
-
-
-def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> framework.Row:
+def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
     """Compare the cost of `times` line graphs of `base` with corollary 7.1, which is exact for BFB (theorem 10)."""
     nodes, spec = size * BANDWIDTH_TIME_DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
@@ -230,42 +224,41 @@ def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> frame
     }  # fmt: skip
 
 
-def _finding(rows: Sequence[framework.Row]) -> framework.Row:
-    """Return what the figure shows: no curve passes the limit of theorem 9, and larger bases lie lower."""
+def _figure_3_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return the rows, then what the figure shows: no curve passes the limit of theorem 9, larger bases lie lower."""
+    rows = concatenate_rows(parts)
     below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)
     last = {row["base"]: Fraction(row["over_least"]) for row in rows}
-    ordered = all(first > second for first, second in pairwise(last[base] for base in BASES))
-    holds = below and ordered
-    return {
+    holds = below and all(first > second for first, second in pairwise(last[base] for base in BASES))
+    shape = {
         "base": "all", "nodes": max(row["nodes"] for row in rows), "spec": "", "finding": _SHAPE,
         "verdict": "match" if holds else "not reached", "reason": None if holds else "the order is another",
         "holds": holds,
     }  # fmt: skip
+    return [*rows, shape]
 
 
-def _figure_3_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _figure_3_points(rows: Sequence[Row]) -> Iterator[Point]:
     for key, title in {"steps": "steps T_L, all Moore-optimal", "over_least": "T_B over the least"}.items():
         yield from ((title, row["base"], row["nodes"], float(Fraction(row[key]))) for row in rows if key in row)
 
 
-def _number(heading: str, key: str) -> framework.Column:
-    return framework.Column(heading, lambda row: framework.short_text(Fraction(row[key])) if key in row else "")
-
-
-FIGURE_3 = framework.Experiment(
+FIGURE_3 = Experiment(
     name="direct-connect-figure-3",
     question="How far do line graphs of optimal bases move from the least T_B, and do they stay Moore-optimal?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 3",
-    columns=framework.columns(
+    columns=columns(
         "base, nodes, spec, T_L=steps, T_B (M/B)=bandwidth_factor",
-        _number("over the least", "over_least"),
-        _number("limit", "limit"),
+        *(
+            Column(heading, lambda row, key=key: short_text(Fraction(row[key])) if key in row else "")
+            for heading, key in (("over the least", "over_least"), ("limit", "limit"))
+        ),
         "known by=known_by, finding, reason",
     ),
     cases=[(*case, _VERIFIED) for case in _LINE_GRAPHS],
     quick=[(*case, _QUICK_VERIFIED) for case in _LINE_GRAPHS],
     evaluate=lambda case: [_figure_3_row(*case)],
-    conclude=_figure_3_conclusion,
+    conclude=_figure_3_rows,
     plot=Chart(_figure_3_points, "N", "", log="x"),
 )
 
@@ -275,67 +268,60 @@ FIGURE_18_MAX_NODES = 2000
 _STRIDE, _QUICK_STRIDE = 7, 50
 _BATCHES = 8
 _MAX_RATIO = 2
-"""What the caption says: T_B is at most twice the least one."""
+"""The caption says that T_B is at most twice the least one."""
 
 
 def _batches(stride: int) -> list[tuple[int, int, int]]:
-    """Return degrees, and the first and the distance of the numbers of nodes: batches that take equally long."""
+    """Return (degree, first number of nodes, distance of these): batches that take equally long."""
     firsts = range(0, _BATCHES * stride, stride)
     return [(degree, degree + 1 + first, _BATCHES * stride) for degree in DEGREES for first in firsts]
 
 
 def _scores(case: tuple[int, int, int]) -> list[dict[str, Any]]:
     degree, first, distance = case
-    return [_score(degree, nodes) for nodes in range(first, FIGURE_18_MAX_NODES + 1, distance)]
+    scores = []
+    for nodes in range(first, FIGURE_18_MAX_NODES + 1, distance):
+        score = bfb_score_of(f"genkautz:{degree},{nodes}")
+        over = score.bandwidth_factor / least_bandwidth_factor(nodes)
+        late = score.steps - least_steps(nodes, degree)
+        scores.append({"degree": degree, "nodes": nodes, "over": str(over), "late": late})
+    return scores
 
 
-def _score(degree: int, nodes: int) -> dict[str, Any]:
-    score = bfb_score_of(f"genkautz:{degree},{nodes}")
-    over = score.bandwidth_factor / least_bandwidth_factor(nodes)
-    return {"degree": degree, "nodes": nodes, "over": str(over), "late": score.steps - least_steps(nodes, degree)}
-
-
-def _figure_18_conclusion(batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[framework.Row]:
+def _figure_18_rows(batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:
     scores = sorted((score for batch in batches for score in batch), key=lambda score: score["nodes"])
-    return [_figure_18_row(degree, [score for score in scores if score["degree"] == degree]) for degree in DEGREES]
+    rows: list[Row] = []
+    for degree in DEGREES:
+        chosen = [score for score in scores if score["degree"] == degree]
+        over = [(Fraction(score["over"]), score["nodes"]) for score in chosen]
+        late, (worst, nodes) = max(score["late"] for score in chosen), max(over)
+        holds = worst <= _MAX_RATIO and late <= 1
+        rows.append({
+            "nodes": nodes, "spec": f"genkautz:{degree},{nodes}", "degree": degree, "sizes": len(over),
+            "worst": str(worst), "steps_over_least": late, "curve": [[size, float(value)] for value, size in over],
+            "verdict": "match" if holds else "not reached",
+            "reason": None if holds else "above what the caption and theorem 21 say", "holds": holds,
+        })  # fmt: skip
+    return rows
 
 
-def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> framework.Row:
-    over = [(Fraction(score["over"]), score["nodes"]) for score in scores]
-    late = max(score["late"] for score in scores)
-    worst, nodes = max(over)
-    holds = worst <= _MAX_RATIO and late <= 1
-    return {
-        "nodes": nodes,
-        "spec": f"genkautz:{degree},{nodes}",
-        "degree": degree,
-        "sizes": len(over),
-        "worst": str(worst),
-        "steps_over_least": late,
-        "curve": [[size, float(value)] for value, size in over],
-        "verdict": "match" if holds else "not reached",
-        "reason": None if holds else "above what the caption and theorem 21 say",
-        "holds": holds,
-    }
-
-
-def _figure_18_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _figure_18_points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         yield from ((f"degree {row['degree']}", "T_B over least", *point) for point in row["curve"])
 
 
-FIGURE_18 = framework.Experiment(
+FIGURE_18 = Experiment(
     name="direct-connect-figure-18",
     question="Is T_B of BFB on generalized Kautz graphs at most twice the least, in at most one step more?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 18",
-    columns=framework.columns(
+    columns=columns(
         "degree, sizes",
-        framework.Column("worst T_B over the least", lambda row: framework.short_text(Fraction(row["worst"]))),
+        Column("worst T_B over the least", lambda row: short_text(Fraction(row["worst"]))),
         "at=spec, most steps over the least=steps_over_least, reason",
     ),
     cases=_batches(_STRIDE),
     quick=_batches(_QUICK_STRIDE),
     evaluate=_scores,
-    conclude=_figure_18_conclusion,
+    conclude=_figure_18_rows,
     plot=Chart(_figure_18_points, "N", "", log="", dots=True),
 )

@@ -1,8 +1,9 @@
 """Figures 6, 11, 13 and 14: allreduce on small networks, by the fit of the testbed and live at reduced scale.
 
-The optical testbed of section 8.1: its networks and schedules, their times by the fit of appendix A.2 and live on a
-fabric, and the paper's claims about them. Figure 6 compares the best networks of degree 4 with rings and trees, figure
-11 tori, figure 13 BFB on hypercubes with the algorithms of switched networks; figure 14 fits lines to times.
+The paper's optical testbed (section 8.1): its networks and schedules, their times by the fit of appendix A.2 and live
+on an emulated fabric, and the claims about them. Figure 6 compares the best networks of degree 4 with rings and trees,
+figure 11 compares tori, figure 13 compares BFB on hypercubes with the algorithms of switched networks, and figure 14
+fits lines to times.
 """
 
 import math
@@ -12,7 +13,15 @@ from fractions import Fraction
 from statistics import fmean, linear_regression, mean
 from typing import Any
 
-from chorale.experiments.framework import experiment as framework
+from chorale.experiments.framework.experiment import (
+    Column,
+    Experiment,
+    Row,
+    claim_row,
+    columns,
+    concatenate_rows,
+    published,
+)
 from chorale.experiments.framework.live import LiveTimes, measure_times
 from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.runners.api.units import format_size
@@ -32,22 +41,24 @@ from chorale.tuner.costs.pricing import simulate_program
 
 OURS, SHIFTED_RING, SHIFTED_BFB_RING, TREES = "ours", "shifted ring", "shifted BFB ring", "double binary tree"
 ALPHA_US, FIXED_US, NODE_GBPS = Fraction("13.33"), Fraction("21.60"), 79
-"""What the paper fitted to its testbed: microseconds for a step and for a call, Gbit/s out of a node."""
+"""The paper's fit of its testbed: microseconds of a step and of a call, Gbit/s out of a node."""
 LINKS_OF_A_NODE = 4
 SIZES_BYTES: Mapping[str, int] = {"1 KB": 10**3, "1 MB": 10**6, "1 GB": 10**9}
 LINK_MBPS = 25
-"""Live: a thousandth of the 25 Gbit/s that a link of the testbed has."""
+"""Live: a thousandth of the 25 Gbit/s of a link of the testbed."""
 LIVE_SIZES_BYTES: Mapping[str, int] = {"1 KB": 2**10, "1 MB": 2**17, "1 GB": 2**21}
-"""Live: the size that replaces each of the paper's. A step takes some hundred microseconds there: steps decide at the
-first, bytes at the last, and rings spend about as long on one as on the other between them."""
+"""Live: the size that replaces each of the paper's. A step takes a few hundred microseconds there, so that steps decide
+at the first size, bytes at the last, and rings spend about equally long on both at the middle one."""
 TREE_CHUNKS = (1, 16)
-"""Live: how far trees cut the data, of which the fastest counts; they stream."""
+"""Live: into how many chunks trees cut the data; they stream, and the fastest counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A network with a schedule of allreduce. chunks: ways to cut the data, of which the fastest counts at each size;
-    None leaves it to the method."""
+    """A network with a schedule of allreduce.
+
+    chunks: chunks per shard to try, of which the fastest counts at each size; None leaves it to the method
+    """
 
     name: str
     spec: str
@@ -65,8 +76,8 @@ class Contender:
 
 
 def contenders(nodes: int) -> tuple[Contender, ...]:
-    """Return what figure 6 compares on `nodes` nodes: the network of table 5 and its rivals."""
-    best = next(row for row in framework.published("5").rows if row.nodes == nodes)
+    """Return the contenders of figure 6 on `nodes` nodes: the network of table 5 and its rivals."""
+    best = next(row for row in published("5").rows if row.nodes == nodes)
     return (
         Contender(OURS, best.spec, best.method),
         Contender(SHIFTED_RING, f"shiftedring:{nodes}", "hamiltonian-ring"),
@@ -76,14 +87,14 @@ def contenders(nodes: int) -> tuple[Contender, ...]:
 
 
 def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
-    """Return the microseconds of an allreduce on the testbed as its fit has them; trees stream in the best way."""
+    """Return the microseconds of an allreduce by the fit of the testbed; trees stream in the best way."""
     cost = congestion_of(traffic_of(verified.schedule))
     model = NetworkModel.of(str(ALPHA_US), link_gbps=Fraction(NODE_GBPS, LINKS_OF_A_NODE))
     return float(cost.seconds(model, size_bytes) * 10**6 + FIXED_US)
 
 
 def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], repeats: int) -> dict[str, LiveTimes]:
-    """Return the times of each contender live, by name; those on one network are measured side by side."""
+    """Return the live times of each contender, by name; those on the same network are measured interleaved."""
     by_network: dict[str, list[Contender]] = {}
     for rival in rivals:
         by_network.setdefault(rival.spec, []).append(rival)
@@ -96,7 +107,7 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
 
 
 def min_us(times: Mapping[str, LiveTimes], rival: Contender, size_index: int) -> float:
-    """Return the shortest time of `rival` at the size with that index over its chunks, in microseconds."""
+    """Return the shortest time of `rival` over its numbers of chunks, in microseconds."""
     return min(times[rival.name].min_us(f"{rival.name} {cut}", size_index) for cut in rival.chunks)
 
 
@@ -111,9 +122,9 @@ _WITHIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SpeedupClaim:
-    """At `size`, `better` takes by the part `printed` less time than `worse`, on average over `nodes`.
+    """At `size`, `better` takes less time than `worse` by the fraction `printed`, on average over `nodes`.
 
-    reasons: by where, why that is not reproduced; without one it must be
+    reasons: why this is not reproduced, by where; without a reason it must be
     """
 
     size: str
@@ -123,79 +134,56 @@ class SpeedupClaim:
     printed: float
     reasons: Mapping[str, str] = field(default_factory=dict)
 
-    def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> framework.Row:
+    def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> Row:
         """Return the row of the claim; `times` are microseconds by size, nodes and contender."""
         measured = [n for n in self.nodes if (self.size, n, self.better) in times]
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
-        reached = abs(value - self.printed) <= _WITHIN
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"
-        return framework.finding_row(
-            f"{self.better} takes {said} {self.worse}",
-            nodes=max(measured),
-            value=value,
-            verdict="match" if reached else "not reached",
-            reason=None if reached else self.reasons.get(where, "not explained"),
-            holds=reached or where in self.reasons,
-            where=where,
-            size=self.size,
-            at=measured,
-            printed=self.printed,
-        )
+        claim, bounds = f"{self.better} takes {said} {self.worse}", (self.printed - _WITHIN, self.printed + _WITHIN)
+        facts = {"nodes": max(measured), "where": where, "size": self.size, "at": measured, "printed": self.printed}
+        row = claim_row(claim, value, *bounds, self.reasons.get(where), **facts)
+        return row if row["holds"] else {**row, "reason": "not explained"}
 
 
-def simulated_rows(nodes: int, rivals: Sequence[Contender]) -> list[framework.Row]:
-    """Return a row for each size of the paper, with the times that the fit of the testbed gives."""
-    schedules = {rival.name: rival.verified() for rival in rivals}
-    return [
-        _row(SIMULATED, nodes, size, {name: model_us(verified, size_bytes) for name, verified in schedules.items()})
-        for size, size_bytes in SIZES_BYTES.items()
-    ]
-
-
-def live_rows(nodes: int, rivals: Sequence[Contender]) -> list[framework.Row]:
-    """Return a row for each size with the times of a live run."""
+def times_rows(where: str, nodes: int, rivals: Sequence[Contender]) -> list[Row]:
+    """Return a row for each size of the paper: times by the fit of the testbed, or measured live."""
+    facts: dict[str, Any] = {"kind": "times", "where": where, "nodes": nodes, "spec": "", "reason": None, "holds": True}
+    if where == SIMULATED:
+        schedules = {rival.name: rival.verified() for rival in rivals}
+        return [
+            {**facts, "size": size, "size_bytes": size_bytes,
+             "us": {name: model_us(verified, size_bytes) for name, verified in schedules.items()}}
+            for size, size_bytes in SIZES_BYTES.items()
+        ]  # fmt: skip
     times = measure_contenders(rivals, tuple(LIVE_SIZES_BYTES.values()), _REPEATS)
-    facts = {
-        "ran_on": {name: time.where for name, time in times.items()},
-        "reason": next((time.substitution for time in times.values() if time.substitution), None),
-    }
+    facts["ran_on"] = {name: time.where for name, time in times.items()}
+    facts["reason"] = next((time.substitution for time in times.values() if time.substitution), None)
     return [
-        _row(LIVE, nodes, size, {rival.name: min_us(times, rival, place) for rival in rivals}) | facts
-        for place, size in enumerate(LIVE_SIZES_BYTES)
-    ]
+        {**facts, "size": size, "size_bytes": size_bytes,
+         "us": {rival.name: min_us(times, rival, place) for rival in rivals}}
+        for place, (size, size_bytes) in enumerate(LIVE_SIZES_BYTES.items())
+    ]  # fmt: skip
 
 
-def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
-    """Return the rows of all parts, then the claims beside the simulated and beside the live times."""
-    rows = framework.concatenate_rows(parts)
-    return [*rows, *(row for where in (SIMULATED, LIVE) for row in _claim_rows(where, claims, rows))]
+def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return the rows of all parts, then the claims compared with the simulated times and with the live ones."""
+    rows = concatenate_rows(parts)
+    found = list(rows)
+    for where in (SIMULATED, LIVE):
+        here = [row for row in rows if row["where"] == where]
+        times = {(row["size"], row["nodes"], name): us for row in here for name, us in row["us"].items()}
+        found += [claim.row(where, times) for claim in claims if times]
+    return found
 
 
-def _claim_rows(where: str, claims: Sequence[SpeedupClaim], rows: Sequence[framework.Row]) -> list[framework.Row]:
-    of_place = [row for row in rows if row["where"] == where]
-    times = {(row["size"], row["nodes"], name): us for row in of_place for name, us in row["us"].items()}
-    return [claim.row(where, times) for claim in claims] if times else []
-
-
-def _row(where: str, nodes: int, size: str, us: Mapping[str, float]) -> dict[str, object]:
-    size_bytes = (SIZES_BYTES if where == SIMULATED else LIVE_SIZES_BYTES)[size]
-    return {
-        "kind": "times", "where": where, "nodes": nodes, "spec": "", "size": size, "size_bytes": size_bytes, "us": us,
-        "reason": None, "holds": True,
-    }  # fmt: skip
-
-
-def times_text(row: framework.Row) -> str:
+def times_text(row: Row) -> str:
     """Return the times of a row for people."""
     return ", ".join(f"{name} {us:.5g}" for name, us in row.get("us", {}).items())
 
 
-COLUMNS = framework.columns(
-    "where, nodes, size", framework.Column("us", times_text), "finding, ours=value:+.0%, reason"
-)
+COLUMNS = columns("where, nodes, size", Column("us", times_text), "finding, ours=value:+.0%, reason")
 
 
-_ROWS_OF = {SIMULATED: simulated_rows, LIVE: live_rows}
 FIGURE_6_NODES = tuple(range(5, 13))
 LIVE_NODES = (8, 12)
 _LEVELS = "trees have 6 to 8 levels, each a step of 13.33 us here; the fit is of other schedules and may not be theirs"
@@ -215,12 +203,7 @@ _FIGURE_6_CLAIMS = (
 )
 
 
-def _figure_6_rows(case: tuple[str, int]) -> list[framework.Row]:
-    where, nodes = case
-    return _ROWS_OF[where](nodes, contenders(nodes))
-
-
-def _figure_6_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _figure_6_points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         if row["kind"] == "times":
             meant = "" if row["where"] == SIMULATED else f", by {format_size(row['size_bytes'])}"
@@ -228,7 +211,7 @@ def _figure_6_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
             yield from ((title, name, row["nodes"], us) for name, us in row["us"].items())
 
 
-FIGURE_6 = framework.Experiment(
+FIGURE_6 = Experiment(
     name="direct-connect-figure-6",
     question="How much faster is allreduce on the best small networks of degree 4 than on rings and trees?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 6; "
@@ -236,7 +219,7 @@ FIGURE_6 = framework.Experiment(
     columns=COLUMNS,
     cases=[*((SIMULATED, nodes) for nodes in FIGURE_6_NODES), *((LIVE, nodes) for nodes in LIVE_NODES)],
     quick=[(SIMULATED, nodes) for nodes in FIGURE_6_NODES],
-    evaluate=_figure_6_rows,
+    evaluate=lambda case: times_rows(*case, contenders(case[1])),
     conclude=lambda parts: with_claims(_FIGURE_6_CLAIMS, parts),
     alone=True,
     plot=Chart(_figure_6_points, "N", "allreduce in us", log=""),
@@ -266,7 +249,7 @@ _FIGURE_13_CLAIMS = (
 )
 
 
-def _figure_13_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _figure_13_points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         if row["kind"] == "times":
             for rival in _FIGURE_13_RIVALS:
@@ -275,7 +258,7 @@ def _figure_13_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
                 yield f"{row['where']}, {network}", scheme, row["size_bytes"], over
 
 
-FIGURE_13 = framework.Experiment(
+FIGURE_13 = Experiment(
     name="direct-connect-figure-13",
     question="How much faster is BFB on hypercubes of 8 nodes than what switched networks use?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 13; "
@@ -284,7 +267,7 @@ FIGURE_13 = framework.Experiment(
     columns=COLUMNS,
     cases=[SIMULATED, LIVE],
     quick=[SIMULATED],
-    evaluate=lambda where: _ROWS_OF[where](FIGURE_13_NODES, _FIGURE_13_RIVALS),
+    evaluate=lambda where: times_rows(where, FIGURE_13_NODES, _FIGURE_13_RIVALS),
     conclude=lambda parts: with_claims(_FIGURE_13_CLAIMS, parts),
     alone=True,
     plot=Chart(_figure_13_points, SIZE, "time over the baseline's", log="x"),
@@ -293,10 +276,10 @@ FIGURE_13 = framework.Experiment(
 
 FIGURE_14_NODES, _FIGURE_14_QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
 FIGURE_14_SIZES_BYTES = (2**10, 2**21)
-"""Steps decide at one, bandwidth at the other; the paper took 1 KB and 1 GB."""
-_TESTBED_FIGURES_REPEATS = 7
+"""Steps decide at the first, bandwidth at the second; the paper took 1 KB and 1 GB."""
+_FIGURE_14_REPEATS = 7
 _NODE_MBPS = LINK_MBPS * LINKS_OF_A_NODE
-_TESTBED_FIGURES_BUSY = (
+_FIGURE_14_BUSY = (
     "a step here is a hand-over between processes that share a few cores, so it takes the longer the more of them "
     "there are; the testbed has a GPU for each"
 )
@@ -304,11 +287,11 @@ _TESTBED_FIGURES_BUSY = (
 
 @dataclass(frozen=True, slots=True)
 class _LinearFit:
-    """What is fitted.
+    """A line that is fitted to times.
 
-    errors: mean and largest relative error that were printed
-    max_match_error:     the largest mean error that matches them
-    max_explained_error: the largest mean error that sharing cores explains
+    errors:              printed mean and largest relative error
+    max_match_error:     largest mean error that matches these
+    max_explained_error: largest mean error that sharing cores explains
     """
 
     title: str
@@ -321,8 +304,8 @@ class _LinearFit:
     max_explained_error: float
     picture: str
 
-    def row(self, points: Sequence[framework.Row]) -> framework.Row:
-        """Return the line through `points`, and how far they are from it."""
+    def row(self, points: Sequence[Row]) -> Row:
+        """Return the line through `points`, and their distances from it."""
         xs, ys = [float(point[self.x]) for point in points], [point[self.y] for point in points]
         slope, fixed = linear_regression(xs, ys, proportional=self.through_zero)
         errors = [abs(slope * x + fixed - y) / y for x, y in zip(xs, ys, strict=True)]
@@ -331,7 +314,7 @@ class _LinearFit:
             "kind": "fit", "line": self.title, "nodes": max(point["nodes"] for point in points), "spec": "",
             "printed": self.printed, "printed_errors": self.errors, "slope": slope, "fixed_us": fixed,
             "mean_error": fmean(errors), "max_error": max(errors), "verdict": "match" if reached else "not reached",
-            "reason": None if reached else _TESTBED_FIGURES_BUSY, "holds": fmean(errors) <= self.max_explained_error,
+            "reason": None if reached else _FIGURE_14_BUSY, "holds": fmean(errors) <= self.max_explained_error,
         }  # fmt: skip
 
 
@@ -343,16 +326,16 @@ _LINES = (
 )  # fmt: skip
 
 
-def _figure_14_conclusion(parts: Sequence[Sequence[framework.Row]]) -> list[framework.Row]:
-    points = framework.concatenate_rows(parts)
+def _figure_14_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    points = concatenate_rows(parts)
     return [*points, *(line.row(points) for line in _LINES)]
 
 
-def _points(nodes: int) -> list[framework.Row]:
-    """Return what each bandwidth-optimal contender takes live; `factor_us` is T_B at the full rate of the links."""
+def _points(nodes: int) -> list[Row]:
+    """Return the live times of each bandwidth-optimal contender; `factor_us` is T_B at the full rate of the links."""
     rivals = [rival for rival in contenders(nodes) if rival.name != TREES]
-    times = measure_contenders(rivals, FIGURE_14_SIZES_BYTES, _TESTBED_FIGURES_REPEATS)
-    rows: list[framework.Row] = []
+    times = measure_contenders(rivals, FIGURE_14_SIZES_BYTES, _FIGURE_14_REPEATS)
+    rows: list[Row] = []
     for rival in rivals:
         cost = rival.verified().cost
         factor = cost.time_per_byte * LINKS_OF_A_NODE
@@ -365,7 +348,7 @@ def _points(nodes: int) -> list[framework.Row]:
     return rows
 
 
-def _figure_14_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _figure_14_points(rows: Sequence[Row]) -> Iterator[Point]:
     points = sorted((row for row in rows if row["kind"] == "point"), key=lambda row: row["steps"])
     for line, fit in zip(_LINES, (row for row in rows if row["kind"] == "fit"), strict=True):
         yield from ((line.picture, point["network"], point[line.x], point[line.y]) for point in points)
@@ -373,29 +356,29 @@ def _figure_14_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
         yield from ((line.picture, "fit", x, fit["slope"] * x + fit["fixed_us"]) for x in ends)
 
 
-def _fitted(row: framework.Row) -> str:
+def _fitted(row: Row) -> str:
     if row["line"] == "T_L":
         return f"{row['slope']:.4g} us a step + {row['fixed_us']:.4g} us"
     return f"{_NODE_MBPS / row['slope']:.4g} of {_NODE_MBPS} Mbit/s"
 
 
-FIGURE_14 = framework.Experiment(
+FIGURE_14 = Experiment(
     name="direct-connect-figure-14",
     question="Is the time of an allreduce a straight line in the steps, and in the bandwidth factor?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 14; "
     f"live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
-    columns=framework.columns(
+    columns=columns(
         "nodes, spec, network, T_L=steps, T_B (M/B)=bandwidth_factor",
-        framework.Column("1 KiB, us", lambda row: f"{row['small_us']:.4g}" if "small_us" in row else ""),
-        framework.Column("2 MiB, us", lambda row: f"{row['large_us']:.5g}" if "large_us" in row else ""),
+        Column("1 KiB, us", lambda row: f"{row['small_us']:.4g}" if "small_us" in row else ""),
+        Column("2 MiB, us", lambda row: f"{row['large_us']:.5g}" if "large_us" in row else ""),
         "printed",
-        framework.Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
-        framework.Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
+        Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
+        Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
                if "slope" in row else ""), "reason"),
     cases=FIGURE_14_NODES,
     quick=_FIGURE_14_QUICK_NODES,
     evaluate=_points,
-    conclude=_figure_14_conclusion,
+    conclude=_figure_14_rows,
     alone=True,
     plot=Chart(_figure_14_points, "", "us", log=""),
 )  # fmt: skip
@@ -404,7 +387,7 @@ FIGURE_14 = framework.Experiment(
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LARGE_BYTES = 100 * 10**6
 _PRINTED_GAIN = {"torus:3x3x2": 0.29, "torus:3x3x3": 0.0, "torus:3x3x3x2": 0.42}
-"""How much higher the paper measured BFB's bandwidth from 100 MB on, on average; "matches" on the cube."""
+"""How much higher the paper measured BFB's bandwidth from 100 MB on, on average; on the cube it "matches"."""
 _GAIN_WITHIN, _LIVE_GAIN_WITHIN = 0.05, 0.15
 _TORUS_MODEL = NetworkModel.of(10, 0, 0, 25)
 LIVE_TORI = ("torus:2x2x2", "torus:4x2")
@@ -417,9 +400,11 @@ _BETWEEN = (
 )
 
 
-def _figure_11_rows(case: tuple[str, str]) -> list[framework.Row]:
-    """Return times side by side, by a model or on an emulated network, then what the paper or both models say of them
-    at large sizes: what runs is something between the models."""
+def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
+    """Return times by a model or on an emulated network, then a comparison with paper and models at large sizes.
+
+    Real runs lie between the two models.
+    """
     where, spec = case
     bfb, traditional = Contender("bfb", spec, "bfb"), Contender("traditional", spec, "traditional-torus")
     made = {rival.name: rival.verified() for rival in (bfb, traditional)}
@@ -438,10 +423,8 @@ def _figure_11_rows(case: tuple[str, str]) -> list[framework.Row]:
         times = measure_contenders((bfb, traditional), sizes, _FIGURE_11_REPEATS)
         facts |= {"where": times["bfb"].where, "reason": times["bfb"].substitution}
         times_us = [{r.name: min_us(times, r, place) for r in (bfb, traditional)} for place in range(len(sizes))]
-    rows: list[framework.Row] = [
-        {**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)
-    ]
-    # The gain at large sizes of programs whose ranks wait for what they need, not for the ends of steps
+    rows: list[Row] = [{**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)]
+    # The gain at large sizes if ranks wait only for the data they need, not for the end of each step
     flow = NetworkModel.of(link_gbps=25)
     seconds = {
         rival.name: simulate_program(rival.program(None), made["bfb"].schedule.topology, flow, LARGE_BYTES, None).end_s
@@ -459,27 +442,27 @@ def _figure_11_rows(case: tuple[str, str]) -> list[framework.Row]:
     return [*rows, found | {"reason": _BETWEEN if gain > flowing + _GAIN_WITHIN else None}]
 
 
-def _gain(row: framework.Row) -> float:
+def _gain(row: Row) -> float:
     return float(row["us"]["traditional"] / row["us"]["bfb"] - 1)
 
 
-def _figure_11_points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _figure_11_points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         if row["size_bytes"]:
             rates = ((name, row["size_bytes"] / us / 1e3) for name, us in row["us"].items())
             yield from ((row["spec"], name, row["size_bytes"], rate) for name, rate in rates)
 
 
-EXPERIMENT = framework.Experiment(
+EXPERIMENT = Experiment(
     name="direct-connect-figure-11",
     question="How much faster is BFB than the traditional schedule on small tori, even and uneven?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 11; "
     f"18 to 54 nodes simulated, 8 nodes live on emulated links of {LINK_MBPS} Mbit/s",
-    columns=framework.columns(
+    columns=columns(
         "where, nodes, spec",
-        framework.Column("size", lambda row: format_size(row["size_bytes"]) if row["size_bytes"] else "large"),
+        Column("size", lambda row: format_size(row["size_bytes"]) if row["size_bytes"] else "large"),
         "printed gain=printed_gain:+.0%",
-        framework.Column("our gain", lambda row: f"{row['gain'] if 'gain' in row else _gain(row):+.0%}"),
+        Column("our gain", lambda row: f"{row['gain'] if 'gain' in row else _gain(row):+.0%}"),
         "without ends of steps=flowing_gain:+.0%, reason",
     ),
     cases=[*((SIMULATED, spec) for spec in TORI), *((LIVE, spec) for spec in LIVE_TORI)],

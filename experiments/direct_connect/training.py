@@ -1,7 +1,7 @@
-"""Training on one network or another, as figures 8(b) and 9 of the paper on direct-connect topologies compare them.
+"""Training on different networks, as in figures 8(b) and 9 of the paper on direct-connect topologies.
 
 The paper's layer times were recorded on GPUs and are not published; ours are derived from public model definitions
-(docs/guide/training.md). Ratios of communication do not depend on them, whole iterations do.
+(docs/guide/training.md). Ratios of communication do not depend on them, but complete iterations do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from chorale.experiments.direct_connect.tables import moore_rate
-from chorale.experiments.framework.experiment import Column, Experiment, Row, columns, finding_row, published
-from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
+from chorale.experiments.framework.experiment import Column, Experiment, Row, claim_row, columns, published
+from chorale.synth.finder.candidate import greatest_rate, least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.costs.training import TrainingProfile, iteration_seconds, load_profile, training_costs, training_row
@@ -24,14 +23,14 @@ _SOURCE = "Zhao et al., Efficient Direct-Connect Topologies for Collective Commu
 _SHIFTED_RING, _TREE, _TORUS, _BOUND = "shifted ring", "double binary tree", "torus", "bound"
 
 Rows: TypeAlias = Mapping[tuple[str, str], Row]
-"""The row of (model, kind of network); "ours" is the best of the topologies that the paper's finder printed."""
+"""Row by (model, kind of network); "ours" is the best of the topologies that the paper printed for its finder."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What the paper says, and the range in which `measure` must be for that.
+    """A claim of the paper; it is true if the value of `measure` is from `low` to `high`.
 
-    reason: why it is not; None where it is, and both must stay so for the row to hold
+    reason: why ours is outside of this range; without a reason it must be inside, with one it must not
     """
 
     claim: str
@@ -42,21 +41,13 @@ class _Claim:
 
     def row(self, rows: Rows, nodes: int) -> Row:
         value = self.measure(rows)
-        reproduced = self.low <= value <= self.high
-        return finding_row(
-            self.claim,
-            nodes=nodes,
-            value=value,
-            verdict="reproduced" if reproduced else "not reproduced",
-            reason=self.reason,
-            holds=reproduced == (self.reason is None),
-            range=[self.low, self.high],
-        )
+        row = claim_row(self.claim, value, self.low, self.high, nodes=nodes, range=[self.low, self.high])
+        return {**row, "reason": self.reason, "holds": (row["verdict"] == "match") == (self.reason is None)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """Models on networks of one size: `networks` are (kind, method, spec); the best of each kind stands for it."""
+    """Models on networks of one size. `networks` are (kind, method, spec); the fastest of each kind represents it."""
 
     nodes: int
     models: tuple[str, ...]
@@ -89,9 +80,9 @@ def _iteration_row(profile: TrainingProfile, kind: str, facts: Row) -> Row:
 
 
 def _bound_row(profile: TrainingProfile, nodes: int) -> Row:
-    """Return the iteration that no network of this size and degree can beat: Moore bounds on steps and rate."""
+    """Return an iteration that no network of this size and degree can beat, by Moore bounds on steps and rate."""
     steps, factor = least_steps(nodes, DEGREE), least_bandwidth_factor(nodes)
-    rate = moore_rate(nodes, DEGREE)
+    rate = greatest_rate(nodes, DEGREE)
     bytes_per_s = Fraction(NODE_GBPS * 10**9, 8)
 
     def allreduce_s(size_bytes: int) -> float:
@@ -114,7 +105,7 @@ def _part(model: str, kind: str) -> Callable[[Rows], float]:
 
 
 def _mean_cut(kind: str, key: str, models: Sequence[str]) -> Callable[[Rows], float]:
-    """Return by which part ours is below `kind`, on average over models."""
+    """Return by which fraction ours is below `kind`, on average over models."""
     return lambda rows: fmean(1 - rows[model, "ours"][key] / rows[model, kind][key] for model in models)
 
 
@@ -195,7 +186,7 @@ _EXPERTS = (
 
 
 def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest, ...], at_once: int) -> Experiment:
-    """Return the experiment of `contests`; in haste without those of more than `at_once` nodes."""
+    """Return the experiment of `contests`; quick runs leave out those of more than `at_once` nodes."""
 
     by_nodes = {contest.nodes: contest for contest in contests}
     return Experiment(

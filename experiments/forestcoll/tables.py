@@ -1,20 +1,29 @@
 """ForestColl's exact optima of allgather, and its tables.
 
-Table 1: which generators take switches, are optimal, and scale. Tables 2 and 3: bandwidths of MI250 and of A100 GPUs,
-as printed, and what our model predicts of them.
-
-The columns of the check marks of table 1 are lost in its text; they are taken from the words of section 2.
-
-MI250 runs are on public record. The A100 runs were never published: what is fitted there, and compared with, are the
-printed digits.
+Table 1: which generators accept switches, are optimal, and scale. The columns of its check marks are lost in the text
+of the paper; we take them from the words of section 2. Tables 2 and 3: printed bandwidths of MI250 and A100 GPUs, and
+the predictions of our model. MI250 runs are on public record. The A100 runs were never published, so the model is
+fitted to the printed digits and compared with them.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
-from chorale.experiments.framework import experiment as framework
+from chorale.experiments.framework.experiment import (
+    Column,
+    Experiment,
+    Interval,
+    PublishedRow,
+    Quantity,
+    Row,
+    columns,
+    columns_of,
+    compare,
+    judge,
+    short_text,
+)
 from chorale.experiments.framework.plots import SIZE, Chart, Point
 from chorale.experiments.framework.references import fit_two_points, growth_exponent, min_seconds, predicted_gbps
 from chorale.runners.api.units import format_size
@@ -39,39 +48,39 @@ _PUBLISHED_OPTIMA = (
     (16, "a100:2", {"k": "1", "algbw": "342.86"}),
     (32, "a100:4", {"least_k": "1", "algbw": "266.67"}),
 )
-"""Ranks, network, and what the public code answers: GB/s, by the least k that reaches the optimum or by a given k."""
+"""Ranks, network, and the answer of the public code: GB/s for the least k that is optimal, or for a given k."""
 
 
 _SLOW = "mi250:2"
 
 
-_OPTIMA = [framework.PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
+_OPTIMA = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in _PUBLISHED_OPTIMA]
 
 
-def _compare_optimum(row: framework.PublishedRow) -> framework.Row:
-    """Compare the time of a verified schedule, which is also what a certified cut allows for that k."""
+def _compare_optimum(row: PublishedRow) -> Row:
+    """Compare the time of a verified schedule, which a certified cut proves to be the least for that k."""
     topology = parse_topology(row.spec)
     quantities = []
     if "k" in row.printed:
         k = int(row.printed["k"])
         least_time = fixed_k_optimum(topology, ALLGATHER, k).time_per_byte
-        quantities.append(framework.Quantity("k", framework.Interval.exactly(k)))
+        quantities.append(Quantity("k", Interval.exactly(k)))
     else:
         k = optimum(topology, ALLGATHER).k
         least_time = lower_bound(topology, ALLGATHER).value
-        quantities.append(framework.Quantity("least_k", framework.Interval.exactly(k)))
+        quantities.append(Quantity("least_k", Interval.exactly(k)))
     verified = synthesize("forest", topology, ALLGATHER, Options(k=k), SerialExecutor())
-    algbw = framework.Interval.exactly(1 / verified.cost.time_per_byte)
+    algbw = Interval.exactly(1 / verified.cost.time_per_byte)
     proof = "a cut proves that nothing is faster"
-    quantities.append(framework.Quantity("algbw", algbw, 1 / least_time, proof, smaller_is_better=False))
-    return framework.compare(row, quantities)
+    quantities.append(Quantity("algbw", algbw, 1 / least_time, proof, smaller_is_better=False))
+    return compare(row, quantities)
 
 
-OPTIMA = framework.Experiment(
+OPTIMA = Experiment(
     name="forestcoll-optima",
     question="Do trees reach the exact optima of ForestColl on its testbeds, with every number of trees?",
     source="Zhao et al., ForestColl, section 5 and its public code: allgather of 2 boxes of MI250 and of A100 GPUs",
-    columns=framework.columns_of({"least_k": "least k", "k": "given k", "algbw": "algbw, GB/s"}),
+    columns=columns_of({"least_k": "least k", "k": "given k", "algbw": "algbw, GB/s"}),
     cases=_OPTIMA,
     quick=[row for row in _OPTIMA if row.spec != _SLOW],
     evaluate=lambda row: [_compare_optimum(row)],
@@ -82,27 +91,20 @@ SWITCHED = "a100:2"
 DIRECT = ("torus:4x4", "mi250:1", "without(torus:4x4;link=0-1)", "genkautz:4,20")
 """Networks without switches: symmetric ones, and others."""
 GROWING, QUICK_GROWING = (32, 64, 128, 256), (16, 32, 64)
-"""Ranks of generalized Kautz graphs of degree 4, which have no symmetry that shortens the work."""
+"""Ranks of generalized Kautz graphs of degree 4, which have no symmetry that would reduce the work."""
 MAX_EXPONENT = 4
 """A generator scales if its time grows with at most this power of the ranks."""
 _REPEATS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Generator:
-    """Our method that stands for a tool, and the collective that the paper uses the tool for."""
-
-    method: str
-    collective: Collective
-
-
-_GENERATORS: Mapping[str, _Generator | None] = {
+_GENERATORS: Mapping[str, tuple[str, Collective] | None] = {
     "SCCL": None,
     "TACCL": None,
-    "BFB": _Generator("bfb", ALLGATHER),
-    "Blink": _Generator("blink", ALLREDUCE),
-    "ForestColl": _Generator("forest", ALLGATHER),
+    "BFB": ("bfb", ALLGATHER),
+    "Blink": ("blink", ALLREDUCE),
+    "ForestColl": ("forest", ALLGATHER),
 }
+"""Our method for each tool, and the collective that the paper uses the tool for."""
 _CHECKED: Mapping[str, tuple[str, ...]] = {
     "switches": ("TACCL", "ForestColl"),
     "optimal": ("SCCL", "ForestColl"),
@@ -113,98 +115,68 @@ _NOT_OURS = "neither theorem prover nor mixed integer programs are ours to run"
 _WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch does"
 
 
-def _asked(sizes: tuple[int, ...]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return what is asked, of which tool, and the sizes at which growth is measured."""
+def _properties(sizes: tuple[int, ...]) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Return the properties, the tools, and the sizes at which growth is measured."""
     return [(asked, tool, sizes) for asked in _CHECKED for tool in _GENERATORS]
 
 
-@dataclass(frozen=True, slots=True)
-class _Assessment:
-    """Whether a generator has a property, and the evidence."""
-
-    has: bool
-    evidence: str
-
-
-def _rows(case: tuple[str, str, tuple[int, ...]]) -> list[framework.Row]:
+def _table_1(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
     asked, tool, sizes = case
-    generator = _GENERATORS[tool]
-    return [_row(tool, asked, None if generator is None else _assess(asked, generator, sizes))]
+    generator, printed = _GENERATORS[tool], tool in _CHECKED[asked]
+    has, verdict, reason = None, None, _NOT_OURS
+    if generator is not None:
+        has, reason = _assess(asked, *generator, sizes)
+        verdict = "match" if has == printed else "better" if has else "not reached"
+        reason = f"{_WITH_SWITCHES}; {reason}" if verdict == "better" else reason
+    row = {"tool": tool, "property": asked, "printed": printed, "ours": has}
+    return [{**row, "verdict": verdict, "reason": reason, "holds": verdict != "not reached"}]
 
 
-def _assess(asked: str, generator: _Generator, sizes: Sequence[int]) -> _Assessment:
+def _assess(asked: str, method: str, collective: Collective, sizes: Sequence[int]) -> tuple[bool, str]:
+    """Return whether our generator has the property, and the evidence."""
+    executor = SerialExecutor()
     if asked == "switches":
         try:
-            made = synthesize(generator.method, parse_topology(SWITCHED), generator.collective, None, SerialExecutor())
+            made = synthesize(method, parse_topology(SWITCHED), collective, None, executor)
         except InvalidInput as refusal:
-            return _Assessment(False, str(refusal))
-        return _Assessment(True, f"verified on {SWITCHED}, {framework.short_text(1 / made.cost.time_per_byte)} GB/s")
-    return _is_optimal(generator) if asked == "optimal" else _scales(generator, sizes)
-
-
-def _is_optimal(generator: _Generator) -> _Assessment:
-    """Compare with the certified bound on several networks; the worst one counts."""
-    worst, where = max((_over_bound(generator, spec), spec) for spec in DIRECT)
-    return _Assessment(
-        worst == 1, f"{framework.short_text(worst)} times the bound" + ("" if worst == 1 else f" on {where}")
-    )
-
-
-def _over_bound(generator: _Generator, spec: str) -> Fraction:
-    topology = parse_topology(spec)
-    made = synthesize(generator.method, topology, generator.collective, None, SerialExecutor())
-    return made.cost.time_per_byte / lower_bound(topology, generator.collective).value
-
-
-def _scales(generator: _Generator, sizes: Sequence[int]) -> _Assessment:
-    exponent = growth_exponent(sizes, [_seconds(generator, nodes) for nodes in sizes])
-    return _Assessment(exponent <= MAX_EXPONENT, f"grows with power {exponent:.1f} of the ranks, to {sizes[-1]}")
-
-
-def _seconds(generator: _Generator, nodes: int) -> float:
-    topology = parse_topology(f"genkautz:4,{nodes}")
-
-    def make() -> None:
-        synthesize_unverified(generator.method, topology, generator.collective, None, SerialExecutor())
-
-    make()  # compiled code is loaded once
-    return min_seconds(make, _REPEATS, time.process_time)
-
-
-def _row(tool: str, asked: str, answer: _Assessment | None) -> framework.Row:
-    printed = tool in _CHECKED[asked]
-    verdict, reason = None, _NOT_OURS
-    if answer is not None:
-        verdict = "match" if answer.has == printed else "better" if answer.has else "not reached"
-        reason = f"{_WITH_SWITCHES}; {answer.evidence}" if verdict == "better" else answer.evidence
-    return {
-        "tool": tool,
-        "property": asked,
-        "printed": printed,
-        "ours": None if answer is None else answer.has,
-        "verdict": verdict,
-        "reason": reason,
-        "holds": verdict != "not reached",
-    }
+            return False, str(refusal)
+        return True, f"verified on {SWITCHED}, {short_text(1 / made.cost.time_per_byte)} GB/s"
+    if asked == "optimal":  # compare with the certified bound on several networks; the worst one counts
+        over = {}
+        for spec in DIRECT:
+            topology = parse_topology(spec)
+            cost = synthesize(method, topology, collective, None, executor).cost
+            over[spec] = cost.time_per_byte / lower_bound(topology, collective).value
+        where = max(over, key=lambda spec: (over[spec], spec))
+        text = f"{short_text(over[where])} times the bound"
+        return over[where] == 1, text if over[where] == 1 else f"{text} on {where}"
+    seconds = []
+    for nodes in sizes:
+        topology = parse_topology(f"genkautz:4,{nodes}")
+        make = partial(synthesize_unverified, method, topology, collective, None, executor)
+        make()  # compiled code is loaded once
+        seconds.append(min_seconds(make, _REPEATS, time.process_time))
+    exponent = growth_exponent(sizes, seconds)
+    return exponent <= MAX_EXPONENT, f"grows with power {exponent:.1f} of the ranks, to {sizes[-1]}"
 
 
 def _mark(value: bool | None) -> str:
     return "" if value is None else "yes" if value else "no"
 
 
-TABLE_1 = framework.Experiment(
+TABLE_1 = Experiment(
     name="forestcoll-table-1",
     question="Which generators of schedules take switches, reach the optimum, and scale?",
     source="Zhao et al., ForestColl, table 1 and section 2; tried on ours of each kind, SCCL and TACCL left out",
-    columns=framework.columns(
+    columns=columns(
         "tool, property",
-        framework.Column("printed", lambda row: _mark(row["printed"])),
-        framework.Column("ours", lambda row: _mark(row["ours"])),
+        Column("printed", lambda row: _mark(row["printed"])),
+        Column("ours", lambda row: _mark(row["ours"])),
         "what was seen=reason",
     ),
-    cases=_asked(GROWING),
-    quick=_asked(QUICK_GROWING),
-    evaluate=_rows,
+    cases=_properties(GROWING),
+    quick=_properties(QUICK_GROWING),
+    evaluate=_table_1,
     alone=True,
 )
 
@@ -215,7 +187,7 @@ _WITHIN = 0.15
 
 
 def _cost(spec: str, collective: str, method: str, k: int | None) -> Congestion:
-    """Return the congestion of a verified schedule; an allreduce of trees has two phases, which is what GPUs ran."""
+    """Return the congestion of a verified schedule; an allreduce by trees has two phases, as on the GPUs."""
     in_phases = method == "forest" and collective == "allreduce"
     options = None if k is None else Options(k=k)
     topology, executor = parse_topology(spec), SerialExecutor()
@@ -242,22 +214,12 @@ _TABLE_2_PRINTED: Mapping[tuple[str, str, str], tuple[str, ...]] = {
     ("mi250_16+16", "reduce_scatter", "ForestColl"): ("9.75", "68.8", "146", "177"),
     ("mi250_16+16", "allreduce", "ForestColl"): ("5.26", "42.3", "78.3", "87.4"),
 }
-"""GB/s at each of `SIZES`. RCCL's lines are of its best algorithm by hand, which the record does not tell apart."""
+"""GB/s at each of `SIZES`. RCCL's lines are of its best algorithm by hand, which the record does not identify."""
 _TABLE_2_TREES_PER_ROOT = 2
 _TABLE_2_BLIND = (
     "only alpha and efficiency are fitted, to two runs of allgather with two trees per root: what a chunk costs on its "
     "way through a GPU, what reduction costs, and the best of several numbers of trees are not in the model"
 )
-
-
-def _table_2_rows(case: tuple[str, str, str]) -> list[framework.Row]:
-    fabric, collective, generator = case
-    recorded = {size: _recorded_gbps(*case, size) for size in SIZES}
-    predicted = _table_2_predictions(fabric, collective) if generator == "ForestColl" else {}
-    return [
-        _table_2_row(case, size, text, recorded[size], predicted.get(size))
-        for size, text in zip(SIZES, _TABLE_2_PRINTED[case], strict=True)
-    ]
 
 
 def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> Fraction:
@@ -271,37 +233,29 @@ def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> F
     return Fraction(size) / Fraction(min(times)) / 10**9
 
 
-def _table_2_predictions(fabric: str, collective: str) -> dict[int, float]:
-    """Return GB/s at each size by the model that two runs of allgather, the smallest and the largest, decide."""
-    known = {size: float(_recorded_gbps(fabric, "allgather", "ForestColl", size)) for size in _FITTED_SIZES}
-    spec, k = FABRICS[fabric], _TABLE_2_TREES_PER_ROOT
-    return _predicted_gbps(known, _cost(spec, "allgather", "forest", k), _cost(spec, collective, "forest", k))
+def _table_2_rows(case: tuple[str, str, str]) -> list[Row]:
+    """Compare printed with recorded bandwidths, and these with the model that two runs of allgather determine."""
+    fabric, collective, generator = case
+    spec, k, predicted = FABRICS[fabric], _TABLE_2_TREES_PER_ROOT, dict[int, float]()
+    if generator == "ForestColl":
+        known = {size: float(_recorded_gbps(fabric, "allgather", "ForestColl", size)) for size in _FITTED_SIZES}
+        predicted = _predicted_gbps(known, _cost(spec, "allgather", "forest", k), _cost(spec, collective, "forest", k))
+    rows: list[Row] = []
+    for size, printed in zip(SIZES, _TABLE_2_PRINTED[case], strict=True):
+        recorded = _recorded_gbps(*case, size)
+        verdict = judge(printed, Interval.exactly(recorded), smaller_is_better=False)
+        error = predicted[size] / float(recorded) - 1 if predicted else None
+        rows.append({
+            "nodes": parse_topology(spec).compute_count, "spec": spec, "collective": collective,
+            "generator": generator, "size_bytes": size, "printed": printed, "recorded_gb_per_s": float(recorded),
+            "predicted_gb_per_s": predicted.get(size), "error": error, "verdict": verdict,
+            "reason": _TABLE_2_BLIND if error is not None and abs(error) > _WITHIN else None,
+            "holds": verdict != "worse",
+        })  # fmt: skip
+    return rows
 
 
-def _table_2_row(
-    key: tuple[str, str, str], size: int, printed: str, recorded: Fraction, predicted: float | None
-) -> framework.Row:
-    fabric, collective, generator = key
-    verdict = framework.judge(printed, framework.Interval.exactly(recorded), smaller_is_better=False)
-    error = None if predicted is None else predicted / float(recorded) - 1
-    far = error is not None and abs(error) > _WITHIN
-    return {
-        "nodes": parse_topology(FABRICS[fabric]).compute_count,
-        "spec": FABRICS[fabric],
-        "collective": collective,
-        "generator": generator,
-        "size_bytes": size,
-        "printed": printed,
-        "recorded_gb_per_s": float(recorded),
-        "predicted_gb_per_s": predicted,
-        "error": error,
-        "verdict": verdict,
-        "reason": _TABLE_2_BLIND if far else None,
-        "holds": verdict != "worse",
-    }
-
-
-def _points(rows: Sequence[framework.Row]) -> Iterator[Point]:
+def _points(rows: Sequence[Row]) -> Iterator[Point]:
     for row in rows:
         title, generator, size = f"{row['collective']}, {row['spec']}", row["generator"], row["size_bytes"]
         yield title, generator, size, float(row["printed"])
@@ -309,17 +263,15 @@ def _points(rows: Sequence[framework.Row]) -> Iterator[Point]:
             yield title, f"{generator}, predicted", size, row["predicted_gb_per_s"]
 
 
-TABLE_2 = framework.Experiment(
+TABLE_2 = Experiment(
     name="forestcoll-table-2",
     question="Are printed bandwidths of MI250 GPUs those of the record, and how far off does our model predict them?",
     source=f"Zhao et al., ForestColl, table 2; {MI250_SOURCE}",
-    columns=framework.columns(
+    columns=columns(
         "spec, collective, schedules of=generator",
-        framework.Column("size", lambda row: format_size(row["size_bytes"])),
+        Column("size", lambda row: format_size(row["size_bytes"])),
         "printed GB/s=printed, recorded=recorded_gb_per_s:.4g",
-        framework.Column(
-            "predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""
-        ),
+        Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
         "error=error:+.0%, reason",
     ),
     cases=tuple(_TABLE_2_PRINTED),  # fabrics, collectives and generators
@@ -341,7 +293,7 @@ _TABLE_3_PRINTED: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 """GB/s at each of `SIZES`."""
 _METHODS = {"ForestColl": "forest", "NCCL ring": "ring"}
-"""What stands for whose schedules; two phases of trees make an allreduce, as the GPUs ran it."""
+"""The method that represents each generator; an allreduce has two phases of trees, as on the GPUs."""
 _TABLE_3_TREES_PER_ROOT = 1
 """As in figure 9."""
 _FITTED_COLLECTIVE = "allgather"
@@ -354,56 +306,40 @@ _ONLY_PRINTED = "printed only: these schedules are neither published nor ours to
 _IN_THE_FIT = "in the fit"
 
 
-def _table_3_rows(case: tuple[str, str]) -> list[framework.Row]:
-    predicted = _table_3_predictions(*case) if case[1] in _METHODS else {}
-    return [
-        _table_3_row(case, size, text, predicted.get(size))
-        for size, text in zip(SIZES, _TABLE_3_PRINTED[case], strict=True)
-    ]
+def _table_3_rows(case: tuple[str, str]) -> list[Row]:
+    """Compare printed bandwidths with the model that two printed allgathers of the same schedules determine."""
+    collective, generator = case
+    predicted: dict[int, float] = {}
+    if generator in _METHODS:
+        allgathers = dict(zip(SIZES, map(float, _TABLE_3_PRINTED[_FITTED_COLLECTIVE, generator]), strict=True))
+        known = {size: allgathers[size] for size in _FITTED_SIZES}
+        method, k = _METHODS[generator], _TABLE_3_TREES_PER_ROOT if generator == "ForestColl" else None
+        fitted, cost = (_cost(FABRIC, name, method, k) for name in (_FITTED_COLLECTIVE, collective))
+        predicted = _predicted_gbps(known, fitted, cost)
+    rows: list[Row] = []
+    for size, printed in zip(SIZES, _TABLE_3_PRINTED[case], strict=True):
+        error = predicted[size] / float(printed) - 1 if predicted else None
+        verdict: str | None = None
+        reason: str | None = _ONLY_PRINTED if error is None else _IN_THE_FIT
+        if error is not None and not (collective == _FITTED_COLLECTIVE and size in _FITTED_SIZES):
+            verdict, reason = ("match", None) if abs(error) <= _WITHIN else ("not reached", _TABLE_3_BLIND)
+        rows.append({
+            "nodes": parse_topology(FABRIC).compute_count, "spec": FABRIC, "collective": collective,
+            "generator": generator, "size_bytes": size, "printed": printed, "predicted_gb_per_s": predicted.get(size),
+            "error": error, "verdict": verdict, "reason": reason, "holds": error is None or abs(error) <= _MAX_ERROR,
+        })  # fmt: skip
+    return rows
 
 
-def _table_3_predictions(collective: str, generator: str) -> dict[int, float]:
-    """Return GB/s at each size by the model that two printed allgathers of the same schedules decide."""
-    printed = dict(zip(SIZES, map(float, _TABLE_3_PRINTED[_FITTED_COLLECTIVE, generator]), strict=True))
-    known = {size: printed[size] for size in _FITTED_SIZES}
-    method, k = _METHODS[generator], _TABLE_3_TREES_PER_ROOT if generator == "ForestColl" else None
-    return _predicted_gbps(known, _cost(FABRIC, _FITTED_COLLECTIVE, method, k), _cost(FABRIC, collective, method, k))
-
-
-def _table_3_row(key: tuple[str, str], size: int, printed: str, predicted: float | None) -> framework.Row:
-    collective, generator = key
-    error = None if predicted is None else predicted / float(printed) - 1
-    is_fitted = error is not None and collective == _FITTED_COLLECTIVE and size in _FITTED_SIZES
-    verdict: str | None = None
-    reason: str | None = _ONLY_PRINTED if error is None else _IN_THE_FIT
-    if error is not None and not is_fitted:
-        verdict, reason = ("match", None) if abs(error) <= _WITHIN else ("not reached", _TABLE_3_BLIND)
-    return {
-        "nodes": parse_topology(FABRIC).compute_count,
-        "spec": FABRIC,
-        "collective": collective,
-        "generator": generator,
-        "size_bytes": size,
-        "printed": printed,
-        "predicted_gb_per_s": predicted,
-        "error": error,
-        "verdict": verdict,
-        "reason": reason,
-        "holds": error is None or abs(error) <= _MAX_ERROR,
-    }
-
-
-TABLE_3 = framework.Experiment(
+TABLE_3 = Experiment(
     name="forestcoll-table-3",
     question="How far off does our model predict the printed bandwidths of A100 GPUs, from two of them?",
     source="Zhao et al., ForestColl, table 3; its runs have no public record: what was printed stands for them",
-    columns=framework.columns(
+    columns=columns(
         "collective, schedules of=generator",
-        framework.Column("size", lambda row: format_size(row["size_bytes"])),
+        Column("size", lambda row: format_size(row["size_bytes"])),
         "printed GB/s=printed",
-        framework.Column(
-            "predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""
-        ),
+        Column("predicted", lambda row: f"{row['predicted_gb_per_s']:.4g}" if row["error"] is not None else ""),
         "error=error:+.0%, reason",
     ),
     cases=tuple(_TABLE_3_PRINTED),  # collectives and generators

@@ -1,4 +1,4 @@
-"""The experiments by name. `chorale experiment` imports this module by name, as `tuner` is below `experiments`."""
+"""The experiments by name. `chorale experiment` imports this module by name, because `tuner` is a lower layer."""
 
 import difflib
 import importlib
@@ -56,7 +56,7 @@ MODULES: Mapping[str, str] = {
     "training-data-parallel": "direct_connect.training",
     "training-experts": "direct_connect.training",
 }
-"""Name of an experiment -> the module below `chorale.experiments` that defines it, in the order of lists."""
+"""The module in `chorale.experiments` that defines each experiment, in the order of lists."""
 
 NAMES = tuple(MODULES)
 
@@ -65,11 +65,11 @@ ALIASES = {
     "direct-connect-figure-9": "training-experts",
     "direct-connect-figure-10": "direct-connect-table-6",
 }
-"""Tables and figures that an experiment of another name reproduces too."""
+"""Tables and figures that an experiment with another name reproduces."""
 
 
 def load(name: str) -> Experiment:
-    """Return the experiment called `name`, in `ALIASES` too; raises InvalidInput with the names that come close."""
+    """Return the experiment called `name`, which may be one of `ALIASES`. Raises UnknownName with similar names."""
     name = ALIASES.get(name, name)
     if name not in NAMES:
         close = difflib.get_close_matches(name, (*NAMES, *ALIASES), n=2)
@@ -94,7 +94,7 @@ FILE = Path(__file__).with_name("summaries.json")
 
 
 class Summary(NamedTuple):
-    """What an experiment answers: its name, others that mean it, the question and where that comes from."""
+    """An experiment in lists: its name, its aliases, the question, and the source of that."""
 
     name: str
     aliases: tuple[str, ...]
@@ -103,12 +103,12 @@ class Summary(NamedTuple):
 
 
 def summaries() -> tuple[Summary, ...]:
-    """Return those of all experiments, in the order of lists."""
+    """Return the summaries of all experiments, in the order of lists."""
     return tuple(Summary(aliases=aliases_of(entry["name"]), **entry) for entry in json.loads(FILE.read_bytes()))
 
 
 def file_text() -> str:
-    """Return the file as the experiments have it. Imports all of them."""
+    """Return the content of the file of summaries from the experiments, which are all imported."""
     entries = [{"name": e.name, "question": e.question, "source": e.source} for e in load_all()]
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 

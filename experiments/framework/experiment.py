@@ -1,7 +1,7 @@
-"""Experiments: questions that are answered by rows, each of which says whether it holds; published rows beside ours.
+"""Experiments: questions answered by rows, each of which says whether it holds; comparison with published rows.
 
-Quantity by quantity these are equal within the printed digits or not, and why. Printed numbers are facts to compare
-with, never used as results.
+Each quantity of a published row equals ours within the printed digits, or there is a reason why not. Printed numbers
+are only compared with, never used as results.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
-"""A row of a result, as JSON has it. `holds` says whether it is as required; `reason`, which may be None, explains a
-difference from what was expected."""
+"""A row of a result, as JSON. `holds` says whether it is as required; `reason`, which may be None, explains a
+difference from the expectation."""
 
 Case: TypeAlias = Hashable
 """The configuration of one part of a result: frozen, picklable, identified by its `repr`, named by its `str`."""
@@ -26,17 +26,17 @@ Case: TypeAlias = Hashable
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table for people: its heading, and its text in a row."""
+    """A column of the table for people: its heading, and a function from a row to its text."""
 
     heading: str
     text: Callable[[Row], str]
 
 
 def columns(*parts: str | Column) -> tuple[Column, ...]:
-    """Return columns in order: a text such as "nodes, T_L=steps, us:.4g" stands for several.
+    """Return columns in order; a text such as "nodes, T_L=steps, us:.4g" is several columns.
 
-    Each of its fields is `heading=key:format`: heading and format may be left out. A row without the key, or with None
-    there, has an empty cell.
+    Each of its fields has the form `heading=key:format`; heading and format are optional. The cell is empty if a row
+    has no such key or its value is None.
     """
     chosen: list[Column] = []
     for part in parts:
@@ -62,17 +62,17 @@ def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A question, and how it is answered: by independent parts, then by a conclusion from all of them.
+    """A question, and how to answer it: by independent parts, then by a conclusion from all of them.
 
-    name:     on the command line
-    source:   where the question, or what the answer is compared with, comes from
+    name:     name on the command line
+    source:   where the question or the published answer comes from
     cases:    the cases in order
-    evaluate: the part of one case as JSON has it, by default its rows. It may run in another process, and its value
-              is stored on disk: it must depend on the case, the code and, if `alone`, the machine only
-    conclude: the rows of the result from the parts of all cases in order
-    alone:    parts measure time or start processes: they run one at a time, in the calling process
-    plot:     writes a picture of the rows to a .png, .svg or .pdf file; None where there is nothing to draw
-    quick:    the cases without those that take longer than about ten seconds, or shorter ones in their place; None: all
+    evaluate: returns the part of one case as JSON, by default its rows. It may run in another process, and its value is
+              stored on disk, so it must only depend on the case, the code and, if `alone`, the machine
+    conclude: returns the rows of the result from the parts of all cases in order
+    alone:    whether parts measure time or start processes; they then run one at a time in the calling process
+    plot:     writes a picture of the rows to a .png, .svg or .pdf file; None if there is nothing to draw
+    quick:    cases for a quick run, which replace or leave out those that take longer than about ten seconds; None: all
     """
 
     name: str
@@ -87,7 +87,7 @@ class Experiment:
     quick: Sequence[Any] | None = None
 
     def chosen(self, quick: bool) -> Sequence[Any]:
-        """Return the cases, `quick` those that take seconds."""
+        """Return the cases of a quick or a full run."""
         return self.cases if not quick or self.quick is None else self.quick
 
 
@@ -96,12 +96,12 @@ FILE = "direct-connect.json"
 
 @dataclass(frozen=True, slots=True)
 class PublishedRow:
-    """A row of a table.
+    """A row of a published table.
 
-    topology: as the paper names it; "bound" for what no network can beat
+    topology:     the paper's name of the topology; "bound" for a bound on all networks
     spec, method: our spec of that topology, and the method of its schedule; empty for a bound
-    printed: texts by quantity, with the digits that were printed
-    note: what the paper leaves open, or prints in a way that has to be explained
+    printed:      the printed digits by quantity
+    note:         explanation of what the paper leaves open
     """
 
     topology: str
@@ -116,13 +116,13 @@ class PublishedRow:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the row is what no network can beat."""
+        """Whether the row is a bound on all networks."""
         return not self.spec
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """The rows of a table in the order of the paper, and where they stand."""
+    """The rows of a table in the order of the paper, and where the table is."""
 
     source: str
     rows: tuple[PublishedRow, ...]
@@ -138,12 +138,12 @@ def published(table: str) -> PublishedTable:
 
 
 Verdict = Literal["match", "better", "worse", "impossible"]
-"""Of our number: "impossible" says that no schedule, or no flow, on that network can reach the printed one."""
+"""How our number compares; "impossible" means that no schedule or flow on that network can reach the printed one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Exact bounds of a number; both are equal where it is known exactly."""
+    """Exact bounds of a number, equal if it is known exactly."""
 
     low: Fraction
     high: Fraction
@@ -157,7 +157,7 @@ class Interval:
 
 
 def digits_of(text: str) -> Interval:
-    """Return the numbers that are rounded to `text`: half a unit of its last digit each way."""
+    """Return the interval of numbers that are rounded to `text`: half a unit of its last digit in each direction."""
     printed = Decimal(text)
     exponent = printed.as_tuple().exponent
     if not isinstance(exponent, int):
@@ -169,7 +169,7 @@ def digits_of(text: str) -> Interval:
 def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, smaller_is_better: bool = True) -> Verdict:
     """Return how `ours` compares with the `printed` number.
 
-    limit: what no schedule on the same network can beat, if known
+    limit: bound on all schedules on the same network, if known
     """
     digits = digits_of(printed)
     if ours.meets(digits):
@@ -185,8 +185,8 @@ def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, sma
 class Quantity:
     """Our value of the printed quantity `key`.
 
-    limit: what no schedule on the same network can beat, if known
-    proof: in words, what proves the limit
+    limit: bound on all schedules on the same network, if known
+    proof: what proves the limit, in words
     """
 
     key: str
@@ -197,9 +197,9 @@ class Quantity:
 
 
 def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
-    """Return the row for people and scripts; it holds unless something of ours is worse than what was printed.
+    """Return the row of a comparison; it holds unless a quantity of ours is worse than the printed one.
 
-    A printed number that is proved impossible on that network does not count against it; the reason has the proof.
+    A printed number that is proved impossible on that network does not count against ours; the reason has the proof.
     """
     verdicts = {q.key: judge(row.printed[q.key], q.ours, q.limit, q.smaller_is_better) for q in quantities}
     reasons = [_reason(row, q, verdicts[q.key]) for q in quantities if verdicts[q.key] in ("worse", "impossible")]
@@ -218,7 +218,7 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
-    """Return `compared` with T_B beside the claim that it is the least possible."""
+    """Return `compared` with T_B and the claim that it is the least possible."""
     optimal = factor == minimum
     return {
         **compared,
@@ -229,24 +229,21 @@ def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> R
     }
 
 
-def finding_row(
-    finding: str,
-    *,
-    nodes: int,
-    value: float,
-    verdict: str,
-    reason: str | None,
-    holds: bool,
-    spec: str = "",
-    **facts: Any,
-) -> Row:
-    """Return the row of what a paper says in words: our `value`, verdict and reason, and `facts` besides."""
-    claim = {"kind": "finding", "nodes": nodes, "spec": spec, "finding": finding, **facts}
-    return {**claim, "value": value, "verdict": verdict, "reason": reason, "holds": holds}
+def claim_row(claim: str, value: float, low: float, high: float, reason: str | None = None, **facts: Any) -> Row:
+    """Return the row of a statement of a paper in words, which our `value` matches from `low` to `high`.
+
+    It holds if it matches or there is a `reason` why it does not. `facts` are added to the row.
+    """
+    reached = low <= value <= high
+    return {
+        "kind": "finding", "spec": "", **facts, "finding": claim, "value": value,
+        "verdict": "match" if reached else "not reached", "reason": None if reached else reason,
+        "holds": reached or reason is not None,
+    }  # fmt: skip
 
 
 def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return the columns of a comparison: for each key of a quantity, its heading."""
+    """Return the columns of a comparison, from the headings by key of quantities."""
     return (
         Column("nodes", lambda row: str(row["nodes"])),
         Column("topology", lambda row: str(row["topology"])),
@@ -257,7 +254,7 @@ def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
 
 
 def exact_text(value: Interval) -> str | list[str]:
-    """Return an exact number as p/q, an interval as its two ends."""
+    """Return an exact number as p/q, or the two ends of an interval."""
     return str(value.low) if value.low == value.high else [str(value.low), str(value.high)]
 
 

@@ -1,8 +1,8 @@
-"""Measurements on an emulated fabric that is up only for them, or on what replaces it where none can be brought up."""
+"""Measurements on an emulated fabric that exists only for them, or on a replacement if it cannot be brought up."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,15 +22,15 @@ from chorale.tuner.files.home import Home
 
 _PATIENCE_S = 600.0
 _NAME = "experiment-"
-"""Begin of the names of fabrics; the id of the process that brings one up follows."""
+"""Prefix of the names of fabrics, before the id of the process that brings one up."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
     """The outcome of a request.
 
-    runner:       in words, what ran it
-    substitution: in words, what was missing and what replaces it; None if nothing was missing
+    runner:       name of what ran it
+    substitution: what was missing and what replaces it; None if nothing was missing
     """
 
     outcome: Outcome
@@ -39,10 +39,13 @@ class LiveRun:
 
 
 def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
-    """Run `request` over oneCCL on a fabric with links of `link_mbps`, else over MPI, else on the local runner.
+    """Run `request` over oneCCL on a fabric with links of `link_mbps`; otherwise over MPI, or on the local runner.
 
-    The fabric ends with this call; fabrics of killed processes are removed first. The machine is locked for the
-    measurement; raises Unavailable if another process holds the lock for ten minutes.
+    The fabric is removed at the end of this call; fabrics of killed processes are removed first. The machine is locked
+    for the measurement.
+
+    Raises:
+        Unavailable: if another process holds the lock for ten minutes.
     """
     home = Home.from_environment()
     root = home.create(home.root)
@@ -65,9 +68,9 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
 def measure_on_fabric(
     request: RunRequest, link_mbps: int, runner: str, options: Mapping[str, str] | None = None
 ) -> LiveRun:
-    """Run `request` by `runner` on a fabric of its own, beside all algorithms that the library below it has.
+    """Run `request` by `runner` on a new fabric, interleaved with all algorithms of its library.
 
-    Raises as `measure_live` does, and where no such fabric can be brought up.
+    Raises like `measure_live`, and if no such fabric can be brought up.
     """
     home = Home.from_environment()
     root = home.create(home.root)
@@ -75,16 +78,14 @@ def measure_on_fabric(
     with exclusive(machine_lock(), _PATIENCE_S):
         _remove_orphans()
         with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}") as fabric:
-            running = create_runner(runner, {"fabric": fabric, "where": "fabric", **(options or {})}, root)
-            try:
+            chosen = {"fabric": fabric, "where": "fabric", **(options or {})}
+            with closing(create_runner(runner, chosen, root)) as running:
                 outcome = running.submit(replace(request, library=running.library(collective)))
-            finally:
-                running.close()
     return LiveRun(outcome, f"{runner} on a fabric", None)
 
 
 def _remove_orphans() -> None:
-    """Take down fabrics of experiments that were killed: a fabric outlives the process that brought it up."""
+    """Take down fabrics of killed experiments, because a fabric outlives the process that brought it up."""
     for fabric in fabrics():
         owner = fabric.name.removeprefix(_NAME)
         if owner != fabric.name and owner.isdigit() and not psutil.pid_exists(int(owner)):
@@ -102,11 +103,8 @@ def _fabric(topology: Topology, link_mbps: Fraction, name: str) -> Iterator[str]
 
 
 def _submit(runner: str, options: Mapping[str, Any], home: Path, request: RunRequest) -> Outcome:
-    running = create_runner(runner, options, home)
-    try:
+    with closing(create_runner(runner, options, home)) as running:
         return running.submit(request)
-    finally:
-        running.close()
 
 
 _TIMEOUT_S = 300.0
@@ -116,9 +114,9 @@ _TIMEOUT_S = 300.0
 class LiveTimes:
     """Measured times.
 
-    seconds:      by program, for each requested size, those of every repetition
-    where:        what ran the programs
-    substitution: why that is not oneCCL on a fabric; None if it is
+    seconds:      by program: for each requested size, the seconds of every repetition
+    where:        name of what ran the programs
+    substitution: why this is not oneCCL on a fabric; None if it is
     """
 
     seconds: Mapping[str, tuple[tuple[float, ...], ...]]
@@ -126,18 +124,18 @@ class LiveTimes:
     substitution: str | None
 
     def min_us(self, program: str, size_index: int) -> float:
-        """Return the shortest time of `program` at the size with that index: disturbances only ever add."""
+        """Return the shortest time of `program` in microseconds, because disturbances only ever add time."""
         return min(self.seconds[program][size_index]) * 1e6
 
 
 def measure_times(
     topology: Topology, programs: Mapping[str, Program], sizes_bytes: Sequence[int], link_mbps: int, repeats: int
 ) -> LiveTimes:
-    """Return the times of `programs` on links of `link_mbps`; raises CheckFailed for a run that fails."""
+    """Return the times of `programs` on links of `link_mbps`. Raises CheckFailed if the run fails."""
     request = RunRequest(topology, programs, tuple(sizes_bytes), repeats, timeout_s=_TIMEOUT_S)
     run = measure_live(request, link_mbps)
     if isinstance(run.outcome, RunFailure):
         value = f"{run.outcome.kind} on {topology.spec}: {run.outcome.message}"
-        raise CheckFailed("a live run must end with right results", value, "run it again when the machine is less busy")
+        raise CheckFailed("a live run must give right results", value, "run it again when the machine is less busy")
     seconds = {name: tuple(size.times_s for size in sizes) for name, sizes in run.outcome.results.items()}
     return LiveTimes(seconds, run.runner, run.substitution)

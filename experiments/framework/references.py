@@ -1,6 +1,4 @@
-"""What experiments compare with: times of our own code, NetworkX's maximum flows as a reference for bounds, and network
-models that are fitted to two known bandwidths.
-"""
+"""References of experiments: times of our own code, NetworkX's maximum flows, and models fitted to two bandwidths."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +16,9 @@ from chorale.synth.topology.topology import Topology
 
 
 def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the least of several times, since other users of the machine only ever add.
+    """Return the least of several times, because other load on the machine only ever adds time.
 
-    clock: `time.process_time` for what runs in this process only, which others then hardly disturb
+    clock: `time.process_time` for work in this process alone, which other load hardly affects
     """
     least = float("inf")
     for _ in range(repeats):
@@ -31,7 +29,7 @@ def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], 
 
 
 def growth_exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the power of the size with which times grow: the slope of the line through their logarithms."""
+    """Return the exponent of the growth of times with size: the slope of the line through their logarithms."""
     return float(linear_regression(np.log(sizes), np.log(seconds)).slope)
 
 
@@ -39,7 +37,7 @@ _SOURCE = -1
 
 
 def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
-    """Whether, in this time, flows from all ranks can bring the whole vector to each rank; all numbers are whole."""
+    """Return whether flows can bring the shards of all ranks to each rank in this time. Exact, in whole numbers."""
     ranks = topology.compute_count
     carried = [Fraction(link.bandwidth) * time_per_byte for link in topology.links]
     vector = lcm(ranks, *(amount.denominator for amount in carried))
@@ -58,19 +56,20 @@ _HALVINGS = 30
 
 
 def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Return the model whose alpha gives the smallest of the known sizes its time, and whose efficiency the largest.
+    """Return the model whose alpha fits the time of the smallest known size, and whose efficiency fits the largest.
 
     known_gbps: algorithmic bandwidths in GB/s by bytes of the vector
     """
     small, large = min(known_gbps), max(known_gbps)
+    small_s, large_s = (size / known_gbps[size] / 1e9 for size in (small, large))
     model = NetworkModel()
     for _ in range(_ROUNDS):
-        excess = float(cost.seconds(model, large)) / _seconds(known_gbps, large)
+        excess = float(cost.seconds(model, large)) / large_s
         model = replace(model, efficiency=model.efficiency * Fraction(excess).limit_denominator(10**6))
         low, high = Fraction(0), _MAX_ALPHA_S
         for _ in range(_HALVINGS):
             alpha = (low + high) / 2
-            slow = cost.seconds(replace(model, alpha_s=alpha), small) > _seconds(known_gbps, small)
+            slow = cost.seconds(replace(model, alpha_s=alpha), small) > small_s
             low, high = (low, alpha) if slow else (alpha, high)
         model = replace(model, alpha_s=low)
     return model
@@ -79,7 +78,3 @@ def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> Network
 def predicted_gbps(cost: Congestion, model: NetworkModel, size_bytes: int) -> float:
     """Return the algorithmic bandwidth of a vector of `size_bytes`."""
     return size_bytes / float(cost.seconds(model, size_bytes)) / 1e9
-
-
-def _seconds(known_gbps: Mapping[int, float], size_bytes: int) -> float:
-    return size_bytes / known_gbps[size_bytes] / 1e9

@@ -23,8 +23,8 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import render_html, write_file
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
-"""The outcome of a row: "no claim" has nothing published beside it. A printed number that is proved impossible is
-not reached, with the proof as the reason."""
+"""The outcome of a row; "no claim" means that nothing published is compared with it. A printed number that is proved
+impossible is not reached, with the proof as the reason."""
 
 ROW_OUTCOMES: tuple[RowOutcome, ...] = ("match", "better", "not reached", "no claim")
 _NOT_REACHED = ("worse", "impossible", "not reproduced", "not reached")
@@ -32,7 +32,7 @@ _MATCH = ("match", "reproduced", "with overhead")
 
 
 def row_outcome(row: Row) -> RowOutcome:
-    """Return the outcome of `row`: of its worst quantity if it compares several, "not reached" if it does not hold."""
+    """Return the outcome of `row`: that of its worst quantity, or "not reached" if it does not hold."""
     verdict = row.get("verdict")
     verdicts = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
     if not row["holds"] or verdicts.intersection(_NOT_REACHED):
@@ -71,7 +71,7 @@ class ReportSection:
 
     @property
     def summary(self) -> list[str]:
-        """Name, number of rows by outcome, and seconds; the error instead of these without a result."""
+        """Name, number of rows by outcome, and seconds; without a result, the name and the error."""
         counts = (
             [str(count) for count in count_outcomes(self.rows).values()] if self.document else [""] * len(ROW_OUTCOMES)
         )
@@ -81,16 +81,14 @@ class ReportSection:
     @property
     def differences(self) -> list[list[str]]:
         """A line for each row that is better or not reached: outcome, experiment, the row in words, and why."""
-        outcomes = [(row_outcome(row), row) for row in self.rows]
-        return [
-            [ending, self.experiment.name, self._in_words(row), row["reason"] or _WITHOUT_REASON[ending]]
-            for ending, row in outcomes
-            if ending in _DIFFERENT
-        ]
-
-    def _in_words(self, row: Row) -> str:
-        texts = ((column.heading, column.text(row)) for column in self.experiment.columns)
-        return "; ".join(f"{heading}: {text}" for heading, text in texts if text and heading not in _SAID)
+        lines = []
+        for row in self.rows:
+            ending = row_outcome(row)
+            if ending in _DIFFERENT:
+                texts = ((column.heading, column.text(row)) for column in self.experiment.columns)
+                words = "; ".join(f"{head}: {text}" for head, text in texts if text and head not in _SAID)
+                lines.append([ending, self.experiment.name, words, row["reason"] or _WITHOUT_REASON[ending]])
+        return lines
 
     @property
     def table(self) -> list[list[str]]:
@@ -105,7 +103,7 @@ _DIFFERENCES_HEADING = ["ending", "experiment", "row", "why"]
 _DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
 _WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
 _SAID = ("reason", "verdict")
-"""Headings of what the other cells of a difference say."""
+"""Headings of columns that the other cells of a difference repeat."""
 
 
 def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
@@ -174,31 +172,28 @@ class Reproduction:
 
     def section(self, experiment: Experiment, executor: Executor | None = None) -> ReportSection:
         """Return the section of `experiment`; stored parts are not computed again, new ones are stored."""
-        picture = self._picture(experiment)
+        extent = "quick" if self.quick else "full"
+        picture = f"{experiment.name}-{extent}-{code_id()[:16]}.svg" if experiment.plot else ""
         result = stored_result(experiment, self.quick, self.store)
         if result is None or (picture and not (self.folder / picture).is_file()):
             remaining_s = self.ends_s - time.monotonic()
             if remaining_s <= 0:
-                return ReportSection(experiment, None, "no time left; ask again to go on from here")
+                return ReportSection(experiment, None, "no time left; run again to continue from here")
             try:
                 with _time_limit(remaining_s):
                     result = run_experiment(experiment, self.quick, executor, store=self.store, resume=True)
                     if experiment.plot:
                         experiment.plot(result.rows, self.folder / picture)
             except TimeoutError:
-                return ReportSection(experiment, None, "ran out of time; ask again to go on from here")
+                return ReportSection(experiment, None, "ran out of time; run again to continue from here")
             except Exception as error:  # the other experiments have answers all the same
                 return ReportSection(experiment, None, str(error) or type(error).__name__)
         return ReportSection(experiment, result.document(experiment, self.quick), "", picture)
 
-    def _picture(self, experiment: Experiment) -> str:
-        extent = "quick" if self.quick else "full"
-        return f"{experiment.name}-{extent}-{code_id()[:16]}.svg" if experiment.plot else ""
-
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the block after so long, so that it takes down the networks that it has started."""
+    """Raise TimeoutError in the block after `seconds`, so that it takes down the networks that it has started."""
 
     def stop(_number: int, _frame: object) -> None:
         raise TimeoutError
@@ -215,7 +210,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
 def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so long; ask again to go on. [60; quick 10]")
+        float | None, typer.Option(help="Stop after this time; run again to continue. [60; quick 10]")
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="An experiment; may be given more than once.")] = None,
 ) -> None:
@@ -240,7 +235,7 @@ def _write(folder: Path, sections: Sequence[ReportSection], quick: bool) -> None
     load = os.getloadavg()[0]
     facts = [
         f"Rows that take long are {'left out' if quick else 'included'}. Load of this machine at the end: {load:.1f} "
-        f"on {core_count()} cores; times depend on it, everything else does not."
+        f"on {core_count()} cores; only times depend on it."
     ]
     write_file(folder / "report.md", markdown(sections, facts).encode())
     write_file(folder / "report.html", html(sections, facts).encode())

@@ -1,4 +1,4 @@
-"""Running an experiment: its parts over an executor, each saved as soon as it is computed, then the rows."""
+"""Running an experiment: its parts on an executor, each saved as soon as it is computed, then the rows."""
 
 import json
 import time
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3] / "chorale"
 
 @dataclass(frozen=True, slots=True)
 class ExperimentPart:
-    """The value of one case, as JSON has it, the seconds it took, and the largest memory of its process."""
+    """The value of one case as JSON, the seconds it took, and the peak memory of its process."""
 
     value: Any
     seconds: float
@@ -32,9 +32,9 @@ class ExperimentPart:
 
 @dataclass(frozen=True, slots=True)
 class PartStore:
-    """One JSON document for each part in `folder`, which must exist.
+    """Parts as JSON files in `folder`, which must exist.
 
-    A part is found again as long as no file of the package changes. Versions of libraries do not count.
+    A part is found again as long as no file of the package changes; versions of libraries do not matter.
     """
 
     folder: Path
@@ -45,24 +45,24 @@ class PartStore:
         return self.folder / f"{name}-{sha256(key.encode()).hexdigest()[:16]}.json"
 
     def load(self, name: str, case: Case) -> ExperimentPart | None:
-        """Return the part of `case`, None if it was not saved. Raises InvalidInput if the file was changed."""
+        """Return the part of `case`, None if it was not saved. Raises InvalidInput for a corrupted file."""
         path = self.path(name, case)
         if not path.exists():
             return None
         try:
             return ExperimentPart(**json.loads(read_file(str(path))))
         except (ValueError, TypeError) as error:
-            rule = "a kept part must be as it was written"
-            raise InvalidInput(rule, f"{path}: {error}", "delete the file, and it is worked out again") from error
+            rule = "a saved part of an experiment must be unchanged"
+            raise InvalidInput(rule, f"{path}: {error}", "delete the file, and the part is computed again") from error
 
     def save(self, name: str, case: Case, part: ExperimentPart) -> None:
-        """Save the part of `case`, as a whole or not at all."""
+        """Save the part of `case` atomically."""
         write_file(self.path(name, case), json.dumps(asdict(part), indent=1).encode())
 
 
 @cache
 def code_id() -> str:
-    """Return a digest of every source and data file of the package, but for what is compiled from them."""
+    """Return a digest of every source and data file of the package; compiled files do not count."""
     digest = sha256()
     packages = sorted(path for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__")
     for path in sorted(ROOT.glob("*.py")) + [path for package in packages for path in sorted(package.rglob("*"))]:
@@ -74,12 +74,12 @@ def code_id() -> str:
 
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
-"""Called with the name of the next case, the number of parts there are, and the number there will be."""
+"""Called with the name of the next case, the number of finished parts, and the number of all parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """Rows in order, the seconds of all parts together, and the largest memory of any of their processes."""
+    """Rows in order, the total seconds of all parts, and the peak memory of any of their processes."""
 
     rows: Sequence[Row]
     seconds: float
@@ -90,7 +90,7 @@ class ExperimentResult:
         return all(row["holds"] for row in self.rows)
 
     def document(self, experiment: Experiment, quick: bool) -> dict[str, Any]:
-        """Return the answer as `chorale experiment NAME --json` prints it."""
+        """Return the document that `chorale experiment NAME --json` prints."""
         facts = {"experiment": experiment.name, "question": experiment.question, "source": experiment.source}
         outcome = {"quick": quick, "rows": list(self.rows), "holds": self.holds}
         return {**facts, **outcome, "seconds": self.seconds, "peak_memory_bytes": self.peak_memory_bytes}
@@ -105,11 +105,15 @@ def run_experiment(
     resume: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ExperimentResult:
-    """Return the result, the same whatever `executor` computes its parts; None, or an experiment that must run alone,
-    computes them in this process.
+    """Run an experiment and return its result, which does not depend on the executor.
 
-    store:  saves each part as soon as it is there; None saves nothing
-    resume: take the parts that `store` has, and compute the others only
+    Args:
+        experiment: the experiment.
+        quick: leave out the cases that take long.
+        executor: where parts are computed; None, or an experiment that must run alone, computes them in this process.
+        store: saves each part as soon as it is computed; None saves nothing.
+        resume: reuse the parts that `store` has, and compute only the others.
+        progress: called before each part.
     """
     cases = experiment.chosen(quick)
     parts = _stored_parts(experiment, cases, store) if store and resume else {}
@@ -137,14 +141,14 @@ def run_experiment(
 
 
 def stored_result(experiment: Experiment, quick: bool, store: PartStore) -> ExperimentResult | None:
-    """Return the result if all of its parts were saved, else None; nothing is computed."""
+    """Return the result if all of its parts were saved, otherwise None; nothing is computed."""
     cases = experiment.chosen(quick)
     parts = _stored_parts(experiment, cases, store)
     return _conclude(experiment, [parts[number] for number in sorted(parts)]) if len(parts) == len(cases) else None
 
 
 def case_name(case: Case) -> str:
-    """Return what people read of a case."""
+    """Return the name of a case for people."""
     return ", ".join(map(str, case)) if isinstance(case, tuple) else str(case)
 
 
@@ -162,7 +166,7 @@ def _part(experiment: Experiment, case: Case) -> ExperimentPart:
     begun = time.perf_counter()
     value = experiment.evaluate(case)
     seconds = time.perf_counter() - begun
-    # Through JSON in any case, so that a part is the same before and after it was saved.
+    # Always through JSON, so that a part is the same before and after it was saved.
     return ExperimentPart(json.loads(json.dumps(value, allow_nan=False)), seconds, peak_memory_bytes())
 
 

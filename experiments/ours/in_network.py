@@ -23,7 +23,6 @@ from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import IN_NETWORK, synthesize
-from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.schedule.transforms import pipeline_split
 from chorale.synth.simulation.congestion import congestion_of
@@ -41,29 +40,22 @@ LARGEST_GAP: Mapping[str, Fraction] = {
     "b200:1": Fraction(0), "b200:2": Fraction(0), "nvl72:1": Fraction(0), "nvl72:2": Fraction(1, 2000),
     "nvl72:16": Fraction(1, 2000), "able(fattree:4)": Fraction(0), "able(a100:2;switch=nvswitch)": Fraction(0),
 }  # fmt: skip
-"""Each fabric, and by how much of the bound its schedule may be slower."""
+"""By fabric, how much slower its schedule may be, relative to the bound."""
 SLOW = ("able(h100:16;switch=rail)", "nvl72:2", "nvl72:16")
 MOST_PLANNING_S = 5.0
-MOST_BASELINE_RANKS = 256  # rings of more have millions of messages
+MOST_BASELINE_RANKS = 256  # larger rings have millions of messages
 _UNREACHED = "trees visit every NVSwitch of all racks, which the bound does not ask for"
 
 
 def in_network_allreduce(topology: Topology) -> VerifiedSchedule:
-    """Return the verified schedule of an allreduce in which switches act, or of ranks alone where these are faster."""
+    """Return the verified schedule of an allreduce in which switches act, or of ranks alone if that is faster."""
     return synthesize(IN_NETWORK, topology, ALLREDUCE, None, SerialExecutor())
 
 
 def both_bounds(topology: Topology) -> tuple[Fraction, Fraction]:
-    """Return the certified least times per byte of ranks alone, and with what switches can do."""
+    """Return the certified least times per byte: of ranks alone, and with the abilities of switches."""
     alone, acting = bound_of_ranks(topology, ALLREDUCE).value, in_network_bound(topology, ALLREDUCE)
     return alone, alone if acting is None else acting.value
-
-
-def _simulated(topology: Topology, verified: VerifiedSchedule) -> float:
-    """Return GB/s of the vector at `IN_NETWORK_SIZE_BYTES` by the model of steps."""
-    model = Pricing.of({**DEFAULTS, "alpha_us": ALPHA_US}, None).network(topology)
-    cost = congestion_of(traffic_of(verified.schedule.expand()))
-    return IN_NETWORK_SIZE_BYTES / float(cost.seconds(model, IN_NETWORK_SIZE_BYTES)) / 1e9
 
 
 def _best_by_name(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> dict[str, float]:
@@ -82,6 +74,8 @@ def _fabric_rows(spec: str) -> list[Row]:
     alone, bound = both_bounds(topology)
     gap = verified.cost.time_per_byte / bound - 1
     small = topology.compute_count <= MOST_BASELINE_RANKS
+    model = Pricing.of({**DEFAULTS, "alpha_us": ALPHA_US}, None).network(topology)
+    simulated_s = congestion_of(traffic_of(verified.schedule.expand())).seconds(model, IN_NETWORK_SIZE_BYTES)
     published = [each for each in PUBLISHED if each.spec == spec]
     row: dict[str, Any] = {
         "spec": spec,
@@ -92,7 +86,7 @@ def _fabric_rows(spec: str) -> list[Row]:
         "gap": rational_text(gap),
         "construction": verified.schedule.parameters.get("construction") or verified.schedule.method,
         "steps": verified.cost.steps,
-        "simulated_algbw": _simulated(topology, verified),
+        "simulated_algbw": IN_NETWORK_SIZE_BYTES / float(simulated_s) / 1e9,
         "nccl_model_algbw": _best_by_name(library_algorithms(topology), IN_NETWORK_SIZE_BYTES) if small else {},
         "published_algbw": {f"{each.algorithm}: {each.source}": each.algbw for each in published},
         "planning_processor_s": planning_s,
@@ -129,7 +123,7 @@ FABRICS = Experiment(
 
 @dataclass(frozen=True, slots=True)
 class PublishedRate:
-    """What NCCL's allreduce is published to reach at large sizes: ranks of `spec`, GB/s of the vector."""
+    """A published rate of NCCL's allreduce at large sizes: number of ranks of `spec`, GB/s of the vector."""
 
     spec: str
     ranks: int
@@ -151,12 +145,13 @@ PUBLISHED = (
     PublishedRate("h100:2", 16, "nvls_tree", 430 * 16 / 30, "busbw 430 with NVLS, RoCE: NVIDIA/nccl#1221"),
     PublishedRate("h100:4", 32, "ring", 320 * 32 / 62, "busbw 320 with and without NVLS, RoCE: NVIDIA/nccl#1221"),
 )
-"""Sources name no algorithm over several boxes: the fastest by the model."""
+"""Sources name no algorithm for several boxes; it is the fastest by the model."""
 
 
 LARGEST_ERROR = 0.14
-"""NCCL's own model of what it takes is off by as much: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
-On four GPUs NVLS is measured to be as fast as rings, which NCCL's tuner takes; its model has NVLS at 17 % less there,
+"""The largest error of NCCL's own model: 12 % too low for NVLS on seven GPUs, 13 % too high over RoCE.
+
+On four GPUs NVLS is measured to be as fast as rings, which NCCL's tuner chooses; its model puts NVLS 17 % lower there,
 because its search tries no rate above 60 GB/s per channel."""
 LARGE_BYTES = 2**33
 
@@ -209,17 +204,8 @@ UNEXPLAINED = "more than 0.01 % above what is proved of pairs of trees"
 _UNITS = Fraction(1, 10_000)
 
 
-def reason_of(verified: VerifiedSchedule, bound: Fraction) -> str:
-    """Return why a schedule misses `bound`: what the certificate about pairs of trees says of its rate."""
-    certificate, least = verified.schedule.certificate, bound
-    if certificate.get("kind") == KIND:
-        least = max(least, check_price_certificate(verified.schedule.topology, certificate))
-    above = verified.cost.time_per_byte / least - 1
-    return BEST_PAIRS if above == 0 else ROUNDED if above <= _UNITS else UNEXPLAINED
-
-
 def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
-    """Return the row of one hundred networks; each gap is named with its seed and why it is there."""
+    """Return the row of one hundred networks, with the seed of each gap and the reasons."""
     gaps: dict[int, Fraction] = {}
     ways: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -233,7 +219,11 @@ def _row(batch: int, fabric: Callable[[int], Topology]) -> Row:
         gap = verified.cost.time_per_byte / bound - 1
         if gap:
             gaps[seed] = gap
-            reasons[reason_of(verified, bound)] += 1
+            certificate, least = verified.schedule.certificate, bound
+            if certificate.get("kind") == KIND:  # it proves a rate of pairs of trees
+                least = max(least, check_price_certificate(verified.schedule.topology, certificate))
+            above = verified.cost.time_per_byte / least - 1
+            reasons[BEST_PAIRS if above == 0 else ROUNDED if above <= _UNITS else UNEXPLAINED] += 1
     return {
         "batch": batch,
         "networks": BATCH,
@@ -279,7 +269,7 @@ MIXED = Experiment(
 
 IN_NETWORK_LIVE_SIZE_BYTES = 2**20
 DEPTHS = {"in-network": 16, "forest": 1}
-"""Into how many parts transfers are cut: sums through switches stream, and lose their first and last part."""
+"""Number of parts that transfers are cut into: sums through switches stream, so they lose their first and last part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +291,10 @@ CASES = (
 
 def _rows(case: _Live) -> list[Row]:
     topology = parse_topology(case.spec)
-    programs = {method: _program(topology, method, depth) for method, depth in DEPTHS.items()}
+    programs = {}
+    for method, depth in DEPTHS.items():
+        schedule = synthesize(method, topology, ALLREDUCE, None, SerialExecutor()).schedule.expand()
+        programs[method] = lower(verify(pipeline_split(schedule, depth)), LoweringOptions("oneccl-xml"))
     request = RunRequest(topology, programs, (IN_NETWORK_LIVE_SIZE_BYTES,), repeats=7, timeout_s=240)
     with LocalRunner(case.link_mbps, probe=False) as runner:
         outcome = runner.submit(request)
@@ -312,7 +305,7 @@ def _rows(case: _Live) -> list[Row]:
     bound = in_network_bound(topology, ALLREDUCE)
     assert bound is not None
     allowed = float(lower_bound(topology, ALLREDUCE).value / bound.value)
-    full = float(bound.value * max(topology.links.bandwidths))  # of the time of the vector on the fastest link
+    full = float(bound.value * max(topology.links.bandwidths))  # relative to the time of the vector on the fastest link
     least_s = full * acting.size_bytes * 8 / (case.link_mbps * 1e6)
     return [{
         "spec": case.spec,
@@ -323,18 +316,13 @@ def _rows(case: _Live) -> list[Row]:
         "in_network_s": acting.median_s,
         "alone_s": alone.median_s,
         "ratio": median(ratios),
-        "ratio_interval": [ratios[0], ratios[-1]],  # of seven, so that it has 98 % of the median
+        "ratio_interval": [ratios[0], ratios[-1]],  # of seven ratios: contains the median with 98 % probability
         "ratio_of_bounds": allowed,
         "of_bound": least_s / acting.median_s,
         "correct": bool(acting.correct and alone.correct),
         "reason": None,
         "holds": bool(acting.correct and alone.correct) and median(ratios) > 1,
     }]  # fmt: skip
-
-
-def _program(topology: Topology, method: str, depth: int) -> Program:
-    schedule = synthesize(method, topology, ALLREDUCE, None, SerialExecutor()).schedule.expand()
-    return lower(verify(pipeline_split(schedule, depth)), LoweringOptions("oneccl-xml"))
 
 
 EXPERIMENT = Experiment(

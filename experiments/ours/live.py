@@ -1,4 +1,4 @@
-"""Live runs on emulated fabrics: effects of trees per root, chunks and channels, and what the engine adds to a run."""
+"""Live runs on emulated fabrics: effects of trees per root, chunks and channels, and the overhead of the engine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row, columns
-from chorale.experiments.framework.live import LiveRun, measure_live, measure_on_fabric
+from chorale.experiments.framework.live import measure_live, measure_on_fabric
 from chorale.experiments.framework.plots import SIZE, Chart, Point
-from chorale.runners.api.base import LIBRARY, Measurement, RunFailure, RunRequest
+from chorale.runners.api.base import LIBRARY, RunFailure, RunRequest
 from chorale.runners.api.programs import busiest_share
 from chorale.runners.api.units import format_size
 from chorale.runners.fabric.links import WIRE_MTU_BYTES, carried_bytes
@@ -29,7 +29,7 @@ _TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """A program: its method, trees per root, chunks per shard (of trees: parts that stream) and channels."""
+    """A program: its method, trees per root, chunks per shard (for trees: parts that stream) and channels."""
 
     method: str
     k: int | None = None
@@ -37,7 +37,7 @@ class SweepPoint:
     channels: int = 1
 
     def request(self) -> BuildRequest:
-        """Return how the program is built."""
+        """Return the request to build the program."""
         is_trees = self.k is not None
         options = Options(k=self.k, chunks=None if is_trees else self.chunks)
         depth = (self.chunks or 1) if is_trees else 1
@@ -48,7 +48,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Values of one parameter, everything else the same; the first value is what the others are compared with."""
+    """Values of one parameter, with everything else unchanged; the others are compared with the first."""
 
     method: str
     parameter: str
@@ -67,57 +67,40 @@ SWEEPS = (
 
 
 Case: TypeAlias = tuple[tuple[Sweep, ...], tuple[int, ...], int]
-"""Sweeps, sizes in bytes, and how often. All programs run side by side, round by round."""
+"""Sweeps, sizes in bytes, and repeats. All programs run interleaved, round by round."""
 
 
-def _channels_live_answer(case: Case) -> list[Row]:
+def _channels_live_rows(case: Case) -> list[Row]:
+    """Return a row for each value and size; a runner only returns times if every element of the results is right."""
     sweeps, sizes, repeats = case
-    built = {point: _built(point) for sweep in sweeps for point in sweep.values.values()}
+    topology, built = parse_topology(NETWORK), dict[SweepPoint, BuildResult]()
+    for point in {point: None for sweep in sweeps for point in sweep.values.values()}:
+        result = build(point.request())
+        if isinstance(result, BuildFailure):
+            raise ValueError(f"{point}: {result.message}")
+        built[point] = result
     programs = {str(point): one.program for point, one in built.items()}
-    request = RunRequest(parse_topology(NETWORK), programs, sizes, repeats, timeout_s=_CHANNELS_LIVE_TIMEOUT_S)
+    request = RunRequest(topology, programs, sizes, repeats, timeout_s=_CHANNELS_LIVE_TIMEOUT_S)
     live = measure_live(request, LINK_MBPS)
+    network: Row = {"nodes": topology.compute_count, "spec": NETWORK}
     if isinstance(live.outcome, RunFailure):
-        return [_failure(live.outcome)]
+        return [{**network, "reason": f"{live.outcome.kind}: {live.outcome.message}", "holds": False}]
+    results, rows = live.outcome.results, list[Row]()
     per_byte = {point: Fraction(one.time_per_byte) for point, one in built.items()}
-    return [row for sweep in sweeps for row in _channels_live_rows(sweep, live, live.outcome, per_byte)]
-
-
-def _built(point: SweepPoint) -> BuildResult:
-    result = build(point.request())
-    if isinstance(result, BuildFailure):
-        raise ValueError(f"{point}: {result.message}")
-    return result
-
-
-def _failure(failure: RunFailure) -> Row:
-    reason = f"{failure.kind}: {failure.message}"
-    return {"nodes": parse_topology(NETWORK).compute_count, "spec": NETWORK, "reason": reason, "holds": False}
-
-
-def _channels_live_rows(
-    sweep: Sweep, live: LiveRun, measurement: Measurement, per_byte: Mapping[SweepPoint, Fraction]
-) -> Iterator[Row]:
-    """Yield a row for each value and size; a runner only returns times of results in which every element is right."""
-    first = next(iter(sweep.values.values()))
-    for value, point in sweep.values.items():
-        for own, base in zip(measurement.results[str(point)], measurement.results[str(first)], strict=True):
-            ideal_s = float(per_byte[point]) * own.size_bytes * 8 / (LINK_MBPS * 1e6)
-            yield {
-                "nodes": parse_topology(NETWORK).compute_count,
-                "spec": NETWORK,
-                "method": sweep.method,
-                "parameter": sweep.parameter,
-                "value": value,
-                "size_bytes": own.requested_bytes,
-                "over_first": own.median_s / base.median_s,
-                "over_first_in_theory": float(per_byte[point] / per_byte[first]),
-                "over_links": own.median_s / ideal_s,
-                "spread": own.iqr_s / own.median_s,
-                "runner": live.runner,
-                "load_average": measurement.environment.get("load_average"),
-                "reason": live.substitution,
-                "holds": True,
-            }
+    for sweep in sweeps:
+        first = next(iter(sweep.values.values()))
+        for value, point in sweep.values.items():
+            for own, base in zip(results[str(point)], results[str(first)], strict=True):
+                ideal_s = float(per_byte[point]) * own.size_bytes * 8 / (LINK_MBPS * 1e6)
+                rows.append({
+                    **network, "method": sweep.method, "parameter": sweep.parameter, "value": value,
+                    "size_bytes": own.requested_bytes, "over_first": own.median_s / base.median_s,
+                    "over_first_in_theory": float(per_byte[point] / per_byte[first]),
+                    "over_links": own.median_s / ideal_s, "spread": own.iqr_s / own.median_s, "runner": live.runner,
+                    "load_average": live.outcome.environment.get("load_average"), "reason": live.substitution,
+                    "holds": True,
+                })  # fmt: skip
+    return rows
 
 
 def _channels_live_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -144,19 +127,19 @@ CHANNELS_LIVE = Experiment(
     ),
     cases=[(SWEEPS, SIZES, REPEATS)],
     quick=[(SWEEPS, QUICK_SIZES, QUICK_REPEATS)],
-    evaluate=_channels_live_answer,
+    evaluate=_channels_live_rows,
     alone=True,
     plot=Chart(_channels_live_points, "value", "time over the first", log="x"),
 )
 
 
 _METHODS = ("bfb", "recursive-doubling", "swing-latency")
-"""By loads of links, and by steps: for small sizes."""
+"""The method with the least link loads, and those with the fewest steps, for small sizes."""
 
 _ENGINE_LIVE_TIMEOUT_S = 300.0
 _SIZES, _QUICK_SIZES = tuple(2**power for power in range(12, 25, 2)), (2**16, 2**18)
 _LARGEST_BYTES = {25: 2**20, 100: 2**22, 400: 2**24}
-"""By rate: what takes no longer than a fraction of a second."""
+"""The largest size by Mbit/s of links, so that a run takes a fraction of a second."""
 _REPEATS, _QUICK_REPEATS = 7, 3
 
 
@@ -170,7 +153,7 @@ _RUNNERS: dict[str, tuple[str, dict[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class LiveCase:
-    """Allreduce on one fabric by one runner, beside all that the library below it has."""
+    """Allreduce on one fabric by one runner, compared with all algorithms of its library."""
 
     spec: str
     link_mbps: int
@@ -190,54 +173,35 @@ def _live_cases(
     ]
 
 
-def _engine_live_answer(case: LiveCase) -> list[Row]:
-    topology, programs = parse_topology(case.spec), _programs(case.spec)
-    request = RunRequest(topology, programs, case.sizes, case.repeats, timeout_s=_ENGINE_LIVE_TIMEOUT_S)
-    live = measure_on_fabric(request, case.link_mbps, *_RUNNERS[case.runner])
-    if isinstance(live.outcome, RunFailure):
-        reason = f"{live.outcome.kind}: {live.outcome.message}"
-        return [{**_identity(case), "reason": reason, "holds": False}]
-    return list(_engine_live_rows(case, live, live.outcome, busiest_share(programs["bfb"], topology)))
-
-
-def _programs(spec: str) -> dict[str, Program]:
-    """Return the program of every method that has one for this network."""
-    programs = {}
+def _engine_live_rows(case: LiveCase) -> list[Row]:
+    """Return a row for each size. What links allow includes the headers of full frames, but not acknowledgements."""
+    topology, programs = parse_topology(case.spec), dict[str, Program]()
     for method in _METHODS:
-        source = ScheduleRequest(parse_topology(spec), ALLREDUCE, method, Options(), 1)
+        source = ScheduleRequest(topology, ALLREDUCE, method, Options(), 1)
         result = build(BuildRequest(source, LoweringOptions("oneccl-xml", in_place=False)))
         if not isinstance(result, BuildFailure) and isinstance(result.program, Program):
             programs[method] = result.program
-    return programs
-
-
-def _identity(case: LiveCase) -> Row:
-    ranks = parse_topology(case.spec).compute_count
-    return {"nodes": ranks, "spec": case.spec, "link_mbps": case.link_mbps, "runner": case.runner}
-
-
-def _engine_live_rows(case: LiveCase, live: LiveRun, measurement: Measurement, busiest: Fraction) -> Iterator[Row]:
-    """Yield a row for each size. What links allow counts the headers of full frames, not acknowledgements."""
-    names = [name for name in measurement.results if not name.startswith(LIBRARY)]
+    request = RunRequest(topology, programs, case.sizes, case.repeats, timeout_s=_ENGINE_LIVE_TIMEOUT_S)
+    live = measure_on_fabric(request, case.link_mbps, *_RUNNERS[case.runner])
+    network = {"nodes": topology.compute_count, "spec": case.spec, "link_mbps": case.link_mbps, "runner": case.runner}
+    if isinstance(live.outcome, RunFailure):
+        return [{**network, "reason": f"{live.outcome.kind}: {live.outcome.message}", "holds": False}]
+    busiest, rows = busiest_share(programs["bfb"], topology), list[Row]()
+    names = [name for name in live.outcome.results if not name.startswith(LIBRARY)]
     for index, size in enumerate(case.sizes):
-        times = {name: sizes[index] for name, sizes in measurement.results.items()}
+        times = {name: sizes[index] for name, sizes in live.outcome.results.items()}
         allowed_s = carried_bytes(int(busiest * times["bfb"].size_bytes), WIRE_MTU_BYTES) * 8 / (case.link_mbps * 1e6)
         engine = min(names, key=lambda name: times[name].median_s)
         own = times[engine]
         best = min((name for name in times if name not in names), key=lambda name: times[name].median_s, default=None)
-        yield {
-            **_identity(case),
-            "size_bytes": size,
-            "program": engine,
-            "time_us": own.median_s * 1e6,
-            "efficiency": allowed_s / own.median_s,
-            "best_library": best,
-            "best_library_over_engine": None if best is None else times[best].median_s / own.median_s,
-            "spread": own.iqr_s / own.median_s,
-            "load_average": measurement.environment.get("load_average"),
-            "reason": live.substitution,
-            "holds": best is None or times[best].median_s >= own.median_s,
-        }
+        over_engine = None if best is None else times[best].median_s / own.median_s
+        rows.append({
+            **network, "size_bytes": size, "program": engine, "time_us": own.median_s * 1e6,
+            "efficiency": allowed_s / own.median_s, "best_library": best, "best_library_over_engine": over_engine,
+            "spread": own.iqr_s / own.median_s, "load_average": live.outcome.environment.get("load_average"),
+            "reason": live.substitution, "holds": over_engine is None or over_engine >= 1,
+        })  # fmt: skip
+    return rows
 
 
 def _engine_live_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -264,7 +228,7 @@ ENGINE_LIVE = Experiment(
     ),
     cases=_live_cases(("hypercube:3", "bipartite:4", "torus:3x3"), (25, 100, 400), tuple(_RUNNERS), _SIZES, _REPEATS),
     quick=_live_cases(("hypercube:3",), (25,), ("local",), _QUICK_SIZES, _QUICK_REPEATS),
-    evaluate=_engine_live_answer,
+    evaluate=_engine_live_rows,
     alone=True,
     plot=Chart(_engine_live_points, SIZE, "of what links allow", log="x"),
 )

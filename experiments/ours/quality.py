@@ -1,8 +1,9 @@
-"""Quality of schedules: bandwidth left after failures, programs against their schedules, methods side by side."""
+"""Quality of schedules: bandwidth left after failures, programs against their schedules, methods compared."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -39,55 +40,38 @@ SEEDS = (0, 1, 2)
 METHODS = ("forest", "bfb")
 
 
-@dataclass(frozen=True, slots=True)
-class _Intact:
-    """A network before failures: its pairs of nodes with links, and T_B by method."""
-
-    topology: Topology
-    pairs: tuple[tuple[int, int], ...]
-
-    def spec_without(self, percent: int, seed: int) -> str:
-        """Return the spec of what is left without `percent` of the pairs, at least one, chosen by `seed`."""
-        if not percent:
-            return self.topology.spec
-        lost = random.Random(seed).sample(self.pairs, max(1, round(len(self.pairs) * percent / 100)))  # noqa: S311
-        ids = self.topology.node_ids
-        return f"without({self.topology.spec};{';'.join(f'link={ids[low]}-{ids[high]}' for low, high in lost)})"
-
-
 _FAILURES = [
     (spec, percent, seed)
     for spec in FAILURE_QUALITY_NETWORKS
     for percent in PERCENT
     for seed in (SEEDS if percent else SEEDS[:1])
 ]
-"""Networks, how many percent of their links fail, and the seeds that choose which."""
+"""Network, percentage of its links that fail, and the seed that chooses them."""
 
 
 def _failure_quality_rows(case: tuple[str, int, int]) -> list[Row]:
+    """Return the time of verified schedules relative to the bound; trees must reach the bound on any network."""
     network, percent, seed = case
     topology = parse_topology(network)
     ends = np.sort(np.stack([topology.links.src, topology.links.dst]), axis=0)
-    intact = _Intact(topology, tuple(map(tuple, np.unique(ends, axis=1).T.tolist())))
-    spec = intact.spec_without(percent, seed)
-    facts = {"nodes": intact.topology.compute_count, "network": network, "percent": percent, "seed": seed}
+    pairs, ids, spec = np.unique(ends, axis=1).T.tolist(), topology.node_ids, topology.spec
+    if percent:  # at least one pair of nodes loses its links
+        lost = random.Random(seed).sample(pairs, max(1, round(len(pairs) * percent / 100)))  # noqa: S311
+        spec = f"without({spec};{';'.join(f'link={ids[low]}-{ids[high]}' for low, high in lost)})"
+    facts = {"nodes": topology.compute_count, "network": network, "percent": percent, "seed": seed, "spec": spec}
     try:
         survivor = parse_topology(spec)
     except InvalidInput as error:
-        return [{**facts, "spec": spec, "method": None, "reason": str(error), "holds": True}]
-    least = lower_bound(survivor, ALLGATHER).value
-    return [{**facts, "spec": spec, "method": method, **_quality(survivor, method, least)} for method in METHODS]
-
-
-def _quality(survivor: Topology, method: str, least: Fraction) -> Row:
-    """Return the time of a verified schedule over what no schedule beats; trees reach that exactly, come what may."""
-    time_per_byte = synthesize(method, survivor, ALLGATHER, None, SerialExecutor()).cost.time_per_byte
-    return {
-        "time_per_byte": str(time_per_byte),
-        "over_bound": str(time_per_byte / least),
-        "reason": None if time_per_byte == least else "shortest paths only cannot go round what failed",
-        "holds": time_per_byte == least if method == "forest" else time_per_byte >= least,
-    }
+        return [{**facts, "method": None, "reason": str(error), "holds": True}]
+    least, rows = lower_bound(survivor, ALLGATHER).value, list[Row]()
+    for method in METHODS:
+        time_per_byte = synthesize(method, survivor, ALLGATHER, None, SerialExecutor()).cost.time_per_byte
+        rows.append({
+            **facts, "method": method, "time_per_byte": str(time_per_byte), "over_bound": str(time_per_byte / least),
+            "reason": None if time_per_byte == least else "shortest paths only cannot go round what failed",
+            "holds": time_per_byte == least if method == "forest" else time_per_byte >= least,
+        })  # fmt: skip
+    return rows
 
 
 def _failure_quality_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -128,8 +112,12 @@ _SMALL = 0.02
 
 
 class LoweringCase(NamedTuple):
-    """A schedule, over how many channels it is lowered, and how many parts its chunks are split into; k None: the
-    fewest trees that are optimal."""
+    """A schedule and how it is lowered.
+
+    k:        trees per root; None for the fewest that are optimal
+    channels: number of channels
+    split:    number of parts that each chunk is split into
+    """
 
     spec: str
     method: str
@@ -139,7 +127,7 @@ class LoweringCase(NamedTuple):
     split: int = 1
 
     def options(self, verified: VerifiedSchedule) -> LoweringOptions:
-        """Return how `verified` is lowered."""
+        """Return the options for lowering `verified`."""
         return LoweringOptions(TARGET, self.channels, chunks=self.split * verified.schedule.chunks_per_shard)
 
 
@@ -166,17 +154,17 @@ def _lowering_quality_rows(case: LoweringCase) -> list[Row]:
 
 
 def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
-    """Return the row: parts of time lost against the cost of the schedule, by size and buffer, and why.
+    """Return the row: fractions of time lost against the cost of the schedule, by size and buffer, and why.
 
-    It holds if no link carries more than in the schedule, nothing is faster than the model allows, and steps that
-    follow one another lose nothing at all with one channel.
+    It holds if no link carries more than in the schedule, nothing is faster than the model allows, and stepped
+    schedules lose nothing with one channel.
     """
     losses = [lowering_loss(verified, program, size, LARGE_BUFFER) for size in LOWERING_QUALITY_SIZES]
     streamed = lowering_loss(verified, program, LOWERING_QUALITY_SIZES[-1], SMALL_BUFFER)
     topology = verified.schedule.topology
     on_links = program_time_per_byte(program, topology) / verified.cost.time_per_byte - 1
     pipelined = verified.schedule.kind == "pipelined"
-    # Steps follow one another, each with a busiest link of its own: all of them together may carry less.
+    # Each step has its own busiest link, so over all steps together a link may carry less.
     as_planned = on_links == 0 if pipelined else on_links <= 0
     exact = pipelined or case.channels > 1 or max(map(abs, (*losses, streamed))) <= _SAME
     return {
@@ -236,7 +224,7 @@ SIDE_BY_SIDE_NETWORKS = (
     "hyperx:8x8", "genkautz:4,64", "circulant:64,5,6",
     "hxmesh:2,4x4", "a100:2", "mi250:2",
 )  # fmt: skip
-"""Grids, networks that are none, and networks with switches; 64 ranks, 16 and 32 on the last two."""
+"""Grids, other direct networks, and networks with switches; 64 ranks, on the last two 16 and 32."""
 SIDE_BY_SIDE_SLOW = ("hxmesh:2,4x4", "mi250:2")
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "BFB": ("bfb",),
@@ -244,7 +232,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "Swing": ("swing-latency", "swing"),
     "rings": ("hamiltonian-ring", "ring", "biring"),
 }
-"""The methods of each line; the fastest of those that suit a network counts."""
+"""The methods of each line of the picture; the fastest one that suits a network counts."""
 SIDE_BY_SIDE_SIZES = tuple(2**10 * 4**power for power in range(12))
 _ROUNDING = 1 - 1e-12
 
@@ -254,7 +242,12 @@ def _side_by_side_rows(spec: str) -> list[Row]:
     pricing = Pricing.of(given, None)
     topology = load_topology(spec)
     model = pricing.network(topology)
-    costs = {family: _costs(spec, methods, pricing) for family, methods in FAMILIES.items()}
+    costs: dict[str, dict[str, Congestion]] = {family: {} for family in FAMILIES}
+    for family, methods in FAMILIES.items():
+        for method in methods:
+            with suppress(InvalidInput):  # bfb does not run on switches; Hamiltonian rings need certain shapes
+                traffic = traffic_of_method(method, spec, "allreduce", pricing, None).traffic
+                costs[family][method] = congestion_of(traffic)
     bound_per_byte = lower_bound(topology, ALLREDUCE).value / model.unit_bytes_per_s(topology)
     rows: list[Row] = []
     for size_bytes in SIDE_BY_SIDE_SIZES:
@@ -277,17 +270,6 @@ def _side_by_side_rows(spec: str) -> list[Row]:
             "holds": all(seconds >= bound_s * _ROUNDING for seconds, _ in times.values()),
         })  # fmt: skip
     return rows
-
-
-def _costs(spec: str, methods: Sequence[str], pricing: Pricing) -> dict[str, Congestion]:
-    """Return the costs of those of `methods` that suit the network, schedules being verified on the way."""
-    costs = {}
-    for method in methods:
-        try:
-            costs[method] = congestion_of(traffic_of_method(method, spec, "allreduce", pricing, None).traffic)
-        except InvalidInput:
-            continue  # bfb does not run on switches; edge-disjoint Hamiltonian rings need certain shapes
-    return costs
 
 
 def _side_by_side_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -324,7 +306,7 @@ _ABLE_SHARE = 0.7
 def random_able_fabric(seed: int, most_ranks: int = 7, most_switches: int = 4) -> Topology:
     """Return a connected network of 2 to `most_ranks` ranks and up to `most_switches` switches, one of them able.
 
-    Links are as wide both ways.
+    Links have the same bandwidth in both directions.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     while True:
@@ -353,8 +335,8 @@ _LIMITED_SHARE = 0.2
 def random_mixed_fabric(seed: int, most_ranks: int = 5, most_switches: int = 3) -> Topology:
     """Return a network with two to three times the links of `random_able_fabric`, whose switches differ.
 
-    Links are up to twice as wide one way as the other on every second network. Each switch that acts adds, multicasts
-    or does both; every fifth that adds makes 1/2, 1 or 2 sums per second.
+    On every second network, links have up to twice the bandwidth in one direction. Each switch that acts adds,
+    multicasts or does both; every fifth that adds makes 1/2, 1 or 2 sums per second.
     """
     source = random.Random(seed)  # noqa: S311 - a sample of networks, not a secret
     sparse = random_able_fabric(seed, most_ranks, most_switches)

@@ -1,4 +1,4 @@
-"""How much faster synthesis and campaigns are with more Ray workers, on the cores of one machine."""
+"""Speed-up of synthesis and campaigns with Ray workers on one machine, and growth of synthesis with network size."""
 
 import os
 import tempfile
@@ -32,11 +32,11 @@ from chorale.tuner.files.home import Home
 # Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 
 _ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
-"""In each, every number of workers has a turn, so that whatever else the machine does hits all of them alike."""
+"""Every number of workers has a turn in each round, so that other load on the machine affects all of them equally."""
 _FIRST_NODES, _LAST_NODES = 5, 1200
 _SEEDS = 16
 _PER_WORKER = 2
-"""CPUs that a worker of a campaign counts as: it prepares and measures."""
+"""CPUs that a worker of a campaign counts as, because it prepares and measures."""
 
 
 def _schedule(method: str, spec: str, options: Options | None, executor: Executor) -> str:
@@ -53,7 +53,7 @@ _SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
     f"trees on genkautz:4,400, {_SEEDS} seeds": partial(_schedule, "forest", "genkautz:4,400", Options(seeds=_SEEDS)),
     f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
 }
-"""What is made, as a function from an executor to a digest of the answer."""
+"""What is computed: functions from an executor to a digest of the answer."""
 _QUICK = ("BFB on genkautz:4,4000",)
 _CAMPAIGN = "a campaign on torus:4x4"
 
@@ -67,7 +67,7 @@ class _Timed:
 
 
 _Round = Mapping[int, _Timed]
-"""By number of workers; 0 is the same without Ray, in this process."""
+"""Times by number of workers; 0 is without Ray, in this process."""
 _WITHOUT = 0
 
 
@@ -86,7 +86,7 @@ def _answer(task: str) -> list[Row]:
 
 
 def worker_counts(cores: int) -> list[int]:
-    """Return 1, 2, 4, … below the number of cores, and that itself."""
+    """Return 1, 2, 4, … below the number of cores, and that number itself."""
     counts = [1]
     while counts[-1] * 2 < cores:
         counts.append(counts[-1] * 2)
@@ -94,22 +94,21 @@ def worker_counts(cores: int) -> list[int]:
 
 
 def _synthesis_rounds(make: Callable[[Executor], str], counts: Sequence[int]) -> list[_Round]:
+    def timed(executor: Executor) -> _Timed:
+        begun = time.perf_counter()
+        answer = make(executor)
+        return _Timed(time.perf_counter() - begun, answer)
+
     with ExitStack() as stack:
         executors: dict[int, Executor] = {_WITHOUT: SerialExecutor()}
         executors |= {workers: stack.enter_context(open_executor("ray", workers)) for workers in counts}
         for executor in executors.values():
             make(executor)  # workers start and load compiled code once
-        return [{workers: _timed(make, executor) for workers, executor in executors.items()} for _ in range(_ROUNDS)]
-
-
-def _timed(make: Callable[[Executor], str], executor: Executor) -> _Timed:
-    begun = time.perf_counter()
-    answer = make(executor)
-    return _Timed(time.perf_counter() - begun, answer)
+        return [{workers: timed(executor) for workers, executor in executors.items()} for _ in range(_ROUNDS)]
 
 
 def _campaign(workers: int, number: int) -> _Timed:
-    """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
+    """Time the loop of a campaign that tries every point, without the start of Ray and of MLflow."""
     from rich.console import Console
 
     from chorale.tuner.config.campaign import Campaign, make_workers
@@ -137,7 +136,9 @@ def _campaign(workers: int, number: int) -> _Timed:
         }
     )
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
-    with tempfile.TemporaryDirectory() as folder:  # of its own, as campaigns of one home share what they have built
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # a new one, because campaigns with the same home share what they have built
         home = Home(Path(folder))
         make = make_workers(campaign, topology, home.root)
         made = tune(campaign, topology, home, False, make, lambda *trials: progress_display(silent, *trials))
@@ -216,9 +217,9 @@ _SLOW = (
     *("torus:32x32", "torus:64x64", "torus:128x128", "hypercube:10", "hypercube:12", "hypercube:14"),
     *("a100:64", "a100:128"),
 )
-"""Those of more than 256 ranks."""
+"""Networks of more than 256 ranks."""
 _LARGEST = 3
-"""The exponent is fitted to so many of the largest: small ones are start-up."""
+"""The number of largest networks that the exponent is fitted to; small ones are dominated by start-up."""
 
 
 _REPEATS = 3
@@ -237,24 +238,18 @@ def _seconds(make: Callable[[Topology], object], topology: Topology) -> float:
 
 
 def _conclude(parts: Sequence[Mapping[str, Any]]) -> list[Row]:
-    return [row for title in _CASES for row in _rows([part for part in parts if part["case"] == title])]
-
-
-def _rows(times: Sequence[Mapping[str, Any]]) -> list[Row]:
-    tail = times[-_LARGEST:]
-    exponent = growth_exponent([one["nodes"] for one in tail], [one["seconds"] for one in tail])
-    return [
-        {
-            "case": one["case"],
-            "nodes": one["nodes"],
-            "spec": one["spec"],
-            "times_the_first": one["seconds"] / times[0]["seconds"],
-            "exponent": exponent if one is times[-1] else None,
-            "reason": None,
-            "holds": True,
-        }
-        for one in times
-    ]
+    rows: list[Row] = []
+    for title in _CASES:
+        times = [part for part in parts if part["case"] == title]
+        tail = times[-_LARGEST:]
+        exponent = growth_exponent([one["nodes"] for one in tail], [one["seconds"] for one in tail])
+        rows += [
+            {"case": title, "nodes": one["nodes"], "spec": one["spec"],
+             "times_the_first": one["seconds"] / times[0]["seconds"],
+             "exponent": exponent if one is times[-1] else None, "reason": None, "holds": True}
+            for one in times
+        ]  # fmt: skip
+    return rows
 
 
 def _synthesis_scaling_points(rows: Sequence[Row]) -> Iterator[Point]:

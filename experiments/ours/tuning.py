@@ -1,10 +1,10 @@
-"""Experiments on recorded runs of MI250 GPUs: tuning replayed on them, and how well a model predicts them."""
+"""Experiments on recorded runs of MI250 GPUs: tuning that is replayed on them, and the errors of a model."""
 
 from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -37,9 +37,9 @@ REPEATS = 5
 
 @dataclass(frozen=True, eq=False)
 class RecordedTask(GridTask):
-    """All configurations of a collective on a fabric that were measured at all sizes, everything in place.
+    """All in-place configurations of a collective on a fabric that were measured at all sizes.
 
-    sizes_bytes: those at which every configuration really ran its schedule
+    sizes_bytes: sizes at which every configuration really ran its schedule
     """
 
     fabric: str = ""
@@ -65,7 +65,7 @@ class RecordedTask(GridTask):
         return RecordedTask(name, collective, tuple(made_of), sizes, *times, fabric, (library, *whole))
 
     def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
-        """Return drawn repetitions of every configuration (sizes, repeats) and of the library; drawn once per seed."""
+        """Return drawn repetitions, float64[sizes, repeats], of every configuration and of the library."""
         if seed not in self.drawn:
             table = mi250_table()
             draws = (
@@ -80,10 +80,10 @@ class RecordedTask(GridTask):
 def replay_search(
     task: RecordedTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
 ) -> Floats:
-    """Return the true time of the choice over the best one's after each of `max_trials` trials, (trials, sizes).
+    """Return the true time of the choice relative to the best one after each trial: float64[trials, sizes].
 
-    The choice at a size is what measured fastest, or the library where nothing clearly beats it. `start_candidates` are
-    tried first.
+    The choice at a size is the candidate that measured fastest, or the library if nothing clearly beats it.
+    `start_candidates` are tried first.
     """
     draws, library = task.measured_s(seed)
     number = {candidate: place for place, candidate in enumerate(task.candidates)}
@@ -95,20 +95,15 @@ def replay_search(
     best, answer = np.median(library, axis=1) / MIN_SPEEDUP, task.library_s
     while len(history) < max_trials and (suggestion := search.ask()) is not None:
         place = number[suggestion.candidate]
-        search.tell(suggestion.ticket, _record(task, suggestion.candidate, draws[place], library))
+        columns = zip(task.sizes_bytes, draws[place], library, strict=True)
+        sizes = tuple(SizeResult(size, size, tuple(own), {LIBRARY: tuple(other)}) for size, own, other in columns)
+        tried = suggestion.candidate
+        search.tell(suggestion.ticket, CompleteTrial(tried.id, 0, tried, 0.0, 0.0, "", tried.id, sizes))
         own = np.median(draws[place], axis=1)
         answer = np.where(own < best, task.times_s[place], answer)
         best = np.minimum(own, best)
         history.append(answer)
     return np.asarray(np.array(history) / task.best_s)
-
-
-def _record(task: RecordedTask, candidate: Candidate, times_s: Floats, library_s: Floats) -> CompleteTrial:
-    sizes = tuple(
-        SizeResult(size, size, tuple(own), {LIBRARY: tuple(library)})
-        for size, own, library in zip(task.sizes_bytes, times_s, library_s, strict=True)
-    )
-    return CompleteTrial(candidate.id, 0, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
 
 REPLAYED_TUNER_SEEDS, REPLAYED_TUNER_QUICK_SEEDS = 50, 2
@@ -126,8 +121,8 @@ def _tasks() -> tuple[GridTask, ...]:
 
 
 def _replays(names: Sequence[str], noises: Sequence[str], seeds: int) -> list[Case]:
-    """Return names of tasks, noises, ways of searching, and how many seeds are tried."""
-    has_torch = find_spec("torch") is not None  # Optuna's gp is left out where it is not installed
+    """Return (name of the task, noise, strategy, number of seeds)."""
+    has_torch = find_spec("torch") is not None  # Optuna's gp needs it
     strategies = [name for name in REPLAYED_TUNER_STRATEGIES if has_torch or name not in TORCH_STRATEGIES]
     return [(name, noise, strategy, seeds) for name in names for noise in noises for strategy in strategies]
 
@@ -183,7 +178,7 @@ REPLAYED_TUNER = Experiment(
 
 
 DEVELOPED_ON = ("allgather 8+8", "reduce_scatter 8+8")
-"""The tasks that the model's expectations were set on; the others were only looked at."""
+"""The tasks that the strategies were developed on; the others were only looked at."""
 
 TASKS = tuple(
     (fabric, collective)
@@ -196,25 +191,20 @@ TUNING_STRATEGIES_SEEDS, TUNING_STRATEGIES_QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # of the grid
 MAX_OVER_LIBRARY = 1.03
-"""True time of an answer over the library's, at any size and moment: drawn repetitions decide, and launches of one and
-the same thing differ by as much."""
-TRIALS_FACTOR = 4  # times as many trials as allowed are looked at
+"""Largest true time of an answer relative to the library, at any size and trial. Drawn repetitions decide, and repeated
+launches of the same program differ by as much."""
+TRIALS_FACTOR = 4  # times the allowed number of trials is replayed
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def _searches(tasks: Sequence[tuple[str, str]], seeds: int) -> list[tuple[str, str, str, int]]:
-    """Return fabrics, collectives, ways of searching, and how many seeds are tried."""
+    """Return (fabric, collective, strategy, number of seeds)."""
     return [(*task, strategy, seeds) for task in tasks for strategy in TUNING_STRATEGIES_STRATEGIES]
-
-
-def _tuning_strategies_rows(case: tuple[str, str, str, int]) -> list[Row]:
-    fabric, collective, strategy, seeds = case
-    return [_strategy_row(_task(fabric, collective), strategy, seeds)]
 
 
 @cache
 def _task(fabric: str, collective: str) -> RecordedTask:
-    """Return the task with what it has drawn, which is the same for every strategy."""
+    """Return the task with its drawn repetitions, which are the same for every strategy."""
     return RecordedTask.of(fabric, collective)
 
 
@@ -223,10 +213,20 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
     allowed = math.ceil(SHARE * count)
     name, starts = ("sizes-gp", best_on_other_fabric(task)) if strategy == WARM_START else (strategy, ())
     runs = [replay_search(task, name, seed, min(count, TRIALS_FACTOR * allowed), starts) for seed in range(seeds)]
-    library = task.library_s / task.best_s
-    over_library = max(float((run / library).max()) for run in runs)
-    every = [trials_until(run.max(axis=1) <= GOAL) for run in runs]
-    by_size = [_by_size(task, runs, place) for place in range(len(task.sizes_bytes))]
+
+    def trials(measure: Callable[[Floats], Floats], goal: float) -> list[float]:
+        """Return quantiles over the seeds of the trials until `measure` of a run (trials, sizes) is at most `goal`."""
+        return quantiles([trials_until(measure(run) <= goal) for run in runs])
+
+    def largest(run: Floats) -> Floats:
+        return np.asarray(run.max(axis=1))
+
+    over_library = max(float((run * task.best_s / task.library_s).max()) for run in runs)
+    by_size = [
+        {"size_bytes": size, "trials_5_percent": trials(of_size, GOAL), "trials_2_percent": trials(of_size, STRICT)}
+        for place, size in enumerate(task.sizes_bytes)
+        for of_size in [lambda run, place=place: run[:, place]]
+    ]
     reached = sum(size["trials_5_percent"][2] <= allowed for size in by_size)
     return {
         "task": task.name,
@@ -235,10 +235,10 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
         "grid": count,
         "allowed": allowed,
         "seeds": seeds,
-        "all_sizes_5_percent": quantiles(every),
-        "all_sizes_2_percent": quantiles([trials_until(run.max(axis=1) <= STRICT) for run in runs]),
-        "mean_5_percent": quantiles([trials_until(mean_over_sizes(run) <= GOAL) for run in runs]),
-        "mean_2_percent": quantiles([trials_until(mean_over_sizes(run) <= STRICT) for run in runs]),
+        "all_sizes_5_percent": trials(largest, GOAL),
+        "all_sizes_2_percent": trials(largest, STRICT),
+        "mean_5_percent": trials(mean_over_sizes, GOAL),
+        "mean_2_percent": trials(mean_over_sizes, STRICT),
         "sizes_reached": reached,
         "by_size": by_size,
         "mean_after": [quantiles(column) for column in np.array([mean_over_sizes(run) for run in runs]).T],
@@ -249,7 +249,7 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
 
 
 def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
-    """Return what was best at some size on the other fabric, as a registry would have it, the most frequent first."""
+    """Return the best candidates of each size on the other fabric, as from a registry, the most frequent first."""
     [fabric] = {one for one, _ in TASKS} - {task.fabric}
     other = _task(fabric, task.collective)
     best = [other.candidates[place] for place in other.times_s.argmin(axis=0)]
@@ -257,26 +257,18 @@ def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
 
 
 def trials_until(reached: NDArray[np.bool_]) -> float:
-    """Return after how many trials it holds for the first time, one more than there were if never."""
+    """Return the number of trials until `reached` is first true, or one more than all trials if it never is."""
     return float(np.argmax(reached)) + 1 if reached.any() else len(reached) + 1.0
 
 
 def quantiles(values: Sequence[float] | Floats) -> list[float]:
-    """Return the quantiles `QUANTILES`, each the smallest value that the share of all does not exceed."""
+    """Return the quantiles `QUANTILES` of `values`; each is one of the values."""
     return [float(one) for one in np.quantile(np.asarray(values), QUANTILES, method="inverted_cdf")]
 
 
 def mean_over_sizes(run: Floats) -> Floats:
     """Return the geometric mean over the sizes after each trial."""
     return np.asarray(np.exp(np.log(run).mean(axis=1)))
-
-
-def _by_size(task: RecordedTask, runs: Sequence[Floats], place: int) -> Mapping[str, Any]:
-    return {
-        "size_bytes": task.sizes_bytes[place],
-        "trials_5_percent": quantiles([trials_until(run[:, place] <= GOAL) for run in runs]),
-        "trials_2_percent": quantiles([trials_until(run[:, place] <= STRICT) for run in runs]),
-    }
 
 
 def _strategy_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -311,7 +303,7 @@ TUNING_STRATEGIES = Experiment(
     ),
     cases=_searches(TASKS, TUNING_STRATEGIES_SEEDS),
     quick=_searches(TASKS[1:], TUNING_STRATEGIES_QUICK_SEEDS),  # the first is the largest
-    evaluate=_tuning_strategies_rows,
+    evaluate=lambda case: [_strategy_row(_task(*case[:2]), *case[2:])],
     plot=Chart(_strategy_points, "trials", "time over the best, mean over sizes", log=""),
 )
 
@@ -323,7 +315,7 @@ MI250_PROGRAMS = {
     "mi250-allreduce": "amd_allreduce_half_split_k1_inst2",
     "mi250-reduce-scatter": "amd_reduceScatter_half_split_k2_inst1",
 }
-"""Our names of programs, and those of the schedules in the record."""
+"""Name of the schedule in the record, by our name of the program."""
 
 BUFFERS_BYTES = (2**20, 2**18, 2**23)
 SIZES_BYTES = tuple(4**power for power in range(6, 16))
@@ -331,7 +323,7 @@ SIZES_BYTES = tuple(4**power for power in range(6, 16))
 
 @dataclass(frozen=True, slots=True)
 class Mi250Run:
-    """A program in place at a size, with buffers of connections of a size, and the time that it took."""
+    """A recorded run of an in-place program: the size, the size of connection buffers, and the time."""
 
     program: str
     buffer_bytes: int
@@ -362,7 +354,7 @@ def mi250_program(name: str) -> Program:
 
 
 FITTED_BUFFER_BYTES = 2**20
-"""Only runs with these buffers are in the fit; the others test what the model says about buffers."""
+"""Only runs with these buffers are fitted; the others test the predictions about buffers."""
 MAX_ERROR = 0.4
 LARGE_BYTES, MAX_LARGE_ERROR = 2**28, 0.25
 
@@ -400,9 +392,14 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 
 
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
-    predicted_us, unseen_us = everything.seconds(one) * 1e6, without.seconds(one) * 1e6
-    error, unseen = predicted_us / run.time_us - 1, unseen_us / run.time_us - 1
-    most = MAX_LARGE_ERROR if run.size_bytes >= LARGE_BYTES else MAX_ERROR
+    """Return how far off the fit to all programs is, and that to the other programs (the unseen error)."""
+    predicted_us = everything.seconds(one) * 1e6
+    error, unseen = predicted_us / run.time_us - 1, without.seconds(one) * 1e6 / run.time_us - 1
+    is_large, reason = run.size_bytes >= LARGE_BYTES, None
+    if abs(unseen) > MAX_ERROR >= abs(error):
+        reason = SIMILAR_PROGRAMS
+    elif abs(error) > NOTICEABLE_ERROR:
+        reason = OTHER_BUFFERS if is_large else SHORT_PIPELINE
     return {
         "program": run.program,
         "buffer_bytes": run.buffer_bytes,
@@ -411,17 +408,9 @@ def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Cali
         "predicted_us": predicted_us,
         "error": error,
         "unseen_error": unseen,
-        "holds": abs(error) <= most,
-        "reason": _reason(run, error, unseen),
+        "holds": abs(error) <= (MAX_LARGE_ERROR if is_large else MAX_ERROR),
+        "reason": reason,
     }
-
-
-def _reason(run: Mi250Run, error: float, unseen: float) -> str | None:
-    if abs(unseen) > MAX_ERROR >= abs(error):
-        return SIMILAR_PROGRAMS
-    if abs(error) <= NOTICEABLE_ERROR:
-        return None
-    return OTHER_BUFFERS if run.size_bytes >= LARGE_BYTES else SHORT_PIPELINE
 
 
 def _points(rows: Sequence[Row]) -> Iterator[Point]:

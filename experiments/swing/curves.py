@@ -1,17 +1,17 @@
-"""Times of Swing and of its rivals on one network by size, and claims of the Swing paper as assertions on ranges."""
+"""Times of Swing and its rivals by size on one network, and claims of the Swing paper as ranges of measured values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from math import inf
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
-from chorale.experiments.framework.experiment import Row, finding_row
+from chorale.experiments.framework.experiment import Row, claim_row
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.methods.grid.lines import grid_shape
@@ -31,14 +31,14 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     RING: ("hamiltonian-ring",),
     MIRRORED: ("mirrored-recursive-doubling", "mirrored-rabenseifner"),
 }
-"""The methods of each line of a figure: of latency- and bandwidth-optimal variants the faster one counts."""
+"""The methods of each line of a figure; the faster of the latency- and the bandwidth-optimal variant counts."""
 RIVALS = (DOUBLING, BUCKET, RING)
-"""What gains are over: the best of these. The mirrored variant is the paper's own and does not count (section 5.1)."""
+"""Gains are relative to the best of these. The mirrored variant is the paper's own and does not count (section 5.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkScene:
-    """A network, and the rate of its links in Gbit/s."""
+    """A network and the bandwidth of its links in Gbit/s."""
 
     spec: str
     link_gbps: int = 400
@@ -47,15 +47,15 @@ class NetworkScene:
         return f"{self.spec}, {self.link_gbps} Gbit/s"
 
     def model(self, overhead_us: Fraction) -> NetworkModel:
-        """Return section 5's 100 ns a link and 300 ns a hop; `overhead_us` is paid before every message."""
+        """Return the model of section 5: 100 ns per link, 300 ns per hop, and `overhead_us` before every message."""
         return NetworkModel.of(str(overhead_us), "0.1", "0.3", self.link_gbps)
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Seconds of an allreduce in a scene: `seconds[algorithm][size]`, and which variant it was.
+    """Seconds of an allreduce in a scene, `seconds[algorithm][size]`, and the variants that take them.
 
-    nodes, dimensions: of the grid, which decides the peak goodput
+    nodes, dimensions: size of the grid, which determines the peak goodput
     """
 
     scene: NetworkScene
@@ -65,7 +65,10 @@ class Curves:
     variants: Mapping[str, Mapping[int, str]]
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "seconds": _listed(self.seconds), "variants": _listed(self.variants)}
+        """Return the curves as JSON: mappings by size become lists of pairs, because keys of JSON are texts."""
+        tables = {"seconds": self.seconds, "variants": self.variants}
+        listed = {key: {name: list(of.items()) for name, of in table.items()} for key, table in tables.items()}
+        return {**asdict(self), **listed}
 
     @classmethod
     def of_json(cls, document: Mapping[str, Any]) -> Curves:
@@ -78,7 +81,7 @@ class Curves:
         return min((name for name in RIVALS if name in self.seconds), key=lambda name: self.seconds[name][size_bytes])
 
     def gain(self, size_bytes: int) -> float:
-        """Return by which part Swing's goodput is above that of the best rival: 1 is twice as fast."""
+        """Return how much higher Swing's goodput is than that of the best rival: 1 is twice as fast."""
         return self.ratio(self.best_rival(size_bytes), size_bytes) - 1
 
     def ratio(self, algorithm: str, size_bytes: int) -> float:
@@ -89,17 +92,12 @@ class Curves:
         return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
 
     def peak_share(self, algorithm: str, size_bytes: int) -> float:
-        """Return the goodput over the peak, which is half of what 2 D ports inject (section 5)."""
+        """Return the goodput relative to the peak, which is half of what 2 D ports inject (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
 
 
-def _listed(tables: Mapping[str, Mapping[int, Any]]) -> dict[str, list[tuple[int, Any]]]:
-    """Return pairs instead of mappings by sizes, since keys of JSON are texts."""
-    return {name: list(table.items()) for name, table in tables.items()}
-
-
 def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
-    """Return the times of `algorithms` by the congestion model; a ring only where there is one, on two dimensions."""
+    """Return the times of `algorithms` by the congestion model, without the ring unless there are two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
     model = scene.model(overhead_us)
@@ -119,7 +117,7 @@ def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[s
 
 @cache
 def flow_seconds(scene: NetworkScene, method: str, size_bytes: int) -> float:
-    """Return the seconds by the flow model: no barriers between steps, links shared max-min fairly."""
+    """Return the seconds by the flow model: without barriers between steps, and with links shared max-min fairly."""
     (seconds,) = simulate(_traffic(scene.spec, method), scene.model(Fraction(0)), [size_bytes], "flow")
     return seconds
 
@@ -137,18 +135,18 @@ ClaimVerdict = Literal["reproduced", "with overhead", "not reproduced"]
 Measure: TypeAlias = Callable[[Sequence[Curves]], float]
 
 OVERHEAD_US = Fraction(3, 4)
-"""What a message costs before it starts, which the paper does not state. Fitted to one finding, the gain of 120 %
-at 2 MiB on 64x64; what it says about all the others is a prediction."""
+"""Overhead of a message, which the paper does not state. It is fitted to one finding, the gain of 120 % at 2 MiB on
+64x64; the values of all other findings are predictions."""
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class RangeClaim:
-    """What the paper says, and how to see it in our curves.
+    """A claim of the paper as a range for a value of our curves.
 
-    measure:  of the figure's curves, in their order; the finding is reproduced if it is from `low` to `high`
-    expected: what came out when this was written; a row holds as long as that stays so
+    measure:  takes the curves of the figure in their order; the claim is reproduced if it is from `low` to `high`
+    expected: the verdict when this was written; a row holds if it stays the same
     reason:   why it is not reproduced with the constants that the paper states
     """
 
@@ -161,67 +159,62 @@ class RangeClaim:
     reason: str | None = None
 
     def row(self, plain: Sequence[Curves], with_overhead: Sequence[Curves]) -> Row:
-        """Return the row of this finding: measured with the stated constants, and with `OVERHEAD_US` besides."""
+        """Return the row of this claim, measured with the stated constants and with `OVERHEAD_US` in addition."""
         value, overhead_value = self.measure(plain), self.measure(with_overhead)
-        verdict = self._verdict(value, overhead_value)
-        return finding_row(
+        verdict = "reproduced" if self.low <= value <= self.high else "not reproduced"
+        if verdict == "not reproduced" and self.low <= overhead_value <= self.high:
+            verdict = "with overhead"
+        row = claim_row(
             self.claim,
+            value,
+            self.low,
+            self.high,
             nodes=max(curves.nodes for curves in plain),
             spec=", ".join(dict.fromkeys(curves.scene.spec for curves in plain)),
-            value=value,
-            verdict=verdict,
-            reason=self.reason,
-            holds=verdict == self.expected,
             place=self.section,
             range=[None if bound in (inf, -inf) else bound for bound in (self.low, self.high)],
             value_with_overhead=overhead_value,
             overhead_us=float(OVERHEAD_US),
         )
-
-    def _verdict(self, value: float, overhead_value: float) -> ClaimVerdict:
-        if self.low <= value <= self.high:
-            return "reproduced"
-        return "with overhead" if self.low <= overhead_value <= self.high else "not reproduced"
+        return {**row, "verdict": verdict, "reason": self.reason, "holds": verdict == self.expected}
 
 
 def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return the smallest gain from size `first` to `last`, over all curves or those at index `of`."""
-    return lambda all_curves: min(c.gain(size) for c in _chosen(all_curves, of) for size in _between(first, last))
+    """Return a measure: the smallest gain from size `first` to `last`, over all curves or those at index `of`."""
+    return lambda curves: min(_values(curves, Curves.gain, first, last, of))
 
 
 def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
-    """Return the largest gain from size `first` to `last`, over all curves or those at index `of`."""
-    return lambda all_curves: max(c.gain(size) for c in _chosen(all_curves, of) for size in _between(first, last))
-
-
-def median_gain(curves: Curves) -> float:
-    """Return the median gain up to 512 MiB, which is where figure 16 ends."""
-    return median(curves.gain(size) for size in _between(SIZES[0], 512 * MIB))
-
-
-def ratio_to_swing(algorithm: str, size_bytes: int, of: int = 0) -> Measure:
-    """Return the time of `algorithm` over that of Swing at one size."""
-    return lambda all_curves: all_curves[of].ratio(algorithm, size_bytes)
+    """Return a measure: the largest gain from size `first` to `last`, over all curves or those at index `of`."""
+    return lambda curves: max(_values(curves, Curves.gain, first, last, of))
 
 
 def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
-    """Return the smallest time of `algorithm` over that of Swing, sizes `first` to `last`, all curves."""
-    return lambda all_curves: min(c.ratio(algorithm, size) for c in all_curves for size in _between(first, last))
+    """Return a measure: the smallest time of `algorithm` over that of Swing, sizes `first` to `last`, all curves."""
+    return lambda curves: min(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
-def max_bucket_ratio(first: int, last: int) -> Measure:
-    """Return the largest time of bucket over that of Swing, sizes `first` to `last`, all curves."""
-    return lambda all_curves: max(c.ratio(BUCKET, size) for c in all_curves for size in _between(first, last))
+def max_ratio(algorithm: str, first: int, last: int) -> Measure:
+    """Return a measure: the largest time of `algorithm` over that of Swing, sizes `first` to `last`, all curves."""
+    return lambda curves: max(_values(curves, partial(Curves.ratio, algorithm=algorithm), first, last))
 
 
-def min_rise(of_one: Callable[[Curves], float]) -> Measure:
-    """Return the smallest difference between neighbouring curves: positive if `of_one` rises from each to the next."""
-    return lambda all_curves: min(of_one(after) - of_one(before) for before, after in pairwise(all_curves))
+def _values(
+    all_curves: Sequence[Curves],
+    value: Callable[..., float],
+    first: int,
+    last: int,
+    of: int | None = None,
+) -> list[float]:
+    chosen = all_curves if of is None else [all_curves[of]]
+    return [value(curves, size_bytes=size) for curves in chosen for size in SIZES if first <= size <= last]
 
 
-def _chosen(all_curves: Sequence[Curves], of: int | None) -> Sequence[Curves]:
-    return all_curves if of is None else [all_curves[of]]
+def median_gain(curves: Curves) -> float:
+    """Return the median gain up to 512 MiB, where figure 16 ends."""
+    return median(curves.gain(size) for size in SIZES if size <= 512 * MIB)
 
 
-def _between(first: int, last: int) -> list[int]:
-    return [size for size in SIZES if first <= size <= last]
+def min_rise(of_curves: Callable[[Curves], float]) -> Measure:
+    """Return a measure: the smallest difference between neighbouring curves, positive if `of_curves` always rises."""
+    return lambda all_curves: min(of_curves(after) - of_curves(before) for before, after in pairwise(all_curves))

@@ -91,28 +91,28 @@ def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
     )
 
 
-def product_of(left: TopologyCandidate, right: TopologyCandidate) -> TopologyCandidate:
+def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyCandidate:
     """Return the Cartesian product of two simple topologies on which BFB is bandwidth-optimal, as it is on the product.
 
     Numbers of nodes are multiplied, degrees and steps are added (theorem 13).
     """
-    nodes, steps = left.nodes * right.nodes, left.steps + right.steps
+    nodes, steps = base.nodes * partner.nodes, base.steps + partner.steps
     both = [
-        getattr(left.traits, name) and getattr(right.traits, name) for name in ("bidirectional", "reverse_symmetric")
+        getattr(base.traits, name) and getattr(partner.traits, name) for name in ("bidirectional", "reverse_symmetric")
     ]
     return _expanded(
-        left,
-        spec=_product_spec(left.spec, right.spec),
+        base,
+        spec=_product_spec(base.spec, partner.spec),
         nodes=nodes,
-        degree=left.degree + right.degree,
+        degree=base.degree + partner.degree,
         steps=steps,
         bandwidth_factor=least_bandwidth_factor(nodes),
-        exact=left.exact and right.exact,
+        exact=base.exact and partner.exact,
         traits=Traits(True, False, *both),
         least_steps=steps,
         least_factor=least_bandwidth_factor(nodes),
-        expansions=max(left.expansions, right.expansions) + 1,
-        origin=tuple(dict.fromkeys(left.origin + right.origin)),
+        expansions=max(base.expansions, partner.expansions) + 1,
+        origin=tuple(dict.fromkeys(base.origin + partner.origin)),
     )
 
 
