@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Any, TypeAlias
@@ -90,7 +91,12 @@ class _RatioClaim:
         ratio = fmean(times[self.collective, n, self.slow] / times[self.collective, n, self.fast] for n in known)
         claim = f"{self.slow} takes {self.printed:g} times as long as {self.fast}"
         bounds = self.printed * (1 - _WITHIN), self.printed * (1 + _WITHIN)
-        facts = {"nodes": max(known), "collective": self.collective, "at": known, "printed": self.printed}
+        facts: dict[str, Any] = {
+            "nodes": max(known),
+            "collective": self.collective,
+            "at": known,
+            "printed": self.printed,
+        }
         row = claim_row(claim, ratio, *bounds, self.reason, **facts)
         return {**row, "verdict": "better"} if ratio > bounds[1] and self.fast == _OURS else row
 
@@ -243,16 +249,18 @@ def _figure_3_points(rows: Sequence[Row]) -> Iterator[Point]:
         yield from ((title, row["base"], row["nodes"], float(Fraction(row[key]))) for row in rows if key in row)
 
 
+def _number(key: str, row: Row) -> str:
+    return short_text(Fraction(row[key])) if key in row else ""
+
+
 FIGURE_3 = Experiment(
     name="direct-connect-figure-3",
     question="How far do line graphs of optimal bases move from the least T_B, and do they stay Moore-optimal?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 3",
     columns=columns(
         "base, nodes, spec, T_L=steps, T_B (M/B)=bandwidth_factor",
-        *(
-            Column(heading, lambda row, key=key: short_text(Fraction(row[key])) if key in row else "")
-            for heading, key in (("over the least", "over_least"), ("limit", "limit"))
-        ),
+        Column("over the least", partial(_number, "over_least")),
+        Column("limit", partial(_number, "limit")),
         "known by=known_by, finding, reason",
     ),
     cases=[(*case, _VERIFIED) for case in _LINE_GRAPHS],

@@ -140,7 +140,13 @@ class SpeedupClaim:
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"
         claim, bounds = f"{self.better} takes {said} {self.worse}", (self.printed - _WITHIN, self.printed + _WITHIN)
-        facts = {"nodes": max(measured), "where": where, "size": self.size, "at": measured, "printed": self.printed}
+        facts: dict[str, Any] = {
+            "nodes": max(measured),
+            "where": where,
+            "size": self.size,
+            "at": measured,
+            "printed": self.printed,
+        }
         row = claim_row(claim, value, *bounds, self.reasons.get(where), **facts)
         return row if row["holds"] else {**row, "reason": "not explained"}
 
@@ -219,7 +225,7 @@ FIGURE_6 = Experiment(
     columns=COLUMNS,
     cases=[*((SIMULATED, nodes) for nodes in FIGURE_6_NODES), *((LIVE, nodes) for nodes in LIVE_NODES)],
     quick=[(SIMULATED, nodes) for nodes in FIGURE_6_NODES],
-    evaluate=lambda case: times_rows(*case, contenders(case[1])),
+    evaluate=lambda case: times_rows(case[0], case[1], contenders(case[1])),
     conclude=lambda parts: with_claims(_FIGURE_6_CLAIMS, parts),
     alone=True,
     plot=Chart(_figure_6_points, "N", "allreduce in us", log=""),

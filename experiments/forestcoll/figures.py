@@ -53,8 +53,10 @@ def _figure_9_rows(case: tuple[str, int]) -> list[Row]:
         }  # fmt: skip
 
     if asked == _TIMES:
-        ring, trees = (synthesize(method, topology, ALLGATHER, None, executor).cost for method in ("ring", "forest"))
-        return [row(_TIMES, ring.time_per_byte / trees.time_per_byte, _PRINTED_OVER if boxes == BOXES[0] else None)]
+        times = [
+            synthesize(method, topology, ALLGATHER, None, executor).cost.time_per_byte for method in ("ring", "forest")
+        ]
+        return [row(_TIMES, times[0] / times[1], _PRINTED_OVER if boxes == BOXES[0] else None)]
     ring, tree = (
         synthesize(method, topology, ALLGATHER, Options(k=k), executor).schedule.expand()
         for method, k in (("ring", None), ("forest", 1))

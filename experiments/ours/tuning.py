@@ -6,7 +6,7 @@ import gzip
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
@@ -222,11 +222,14 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
         return np.asarray(run.max(axis=1))
 
     over_library = max(float((run * task.best_s / task.library_s).max()) for run in runs)
-    by_size = [
-        {"size_bytes": size, "trials_5_percent": trials(of_size, GOAL), "trials_2_percent": trials(of_size, STRICT)}
-        for place, size in enumerate(task.sizes_bytes)
-        for of_size in [lambda run, place=place: run[:, place]]
-    ]
+
+    def at_size(place: int, run: Floats) -> Floats:
+        return run[:, place]
+
+    by_size: list[dict[str, Any]] = []
+    for size, measure in ((size, partial(at_size, place)) for place, size in enumerate(task.sizes_bytes)):
+        reached_in = {"trials_5_percent": trials(measure, GOAL), "trials_2_percent": trials(measure, STRICT)}
+        by_size.append({"size_bytes": size, **reached_in})
     reached = sum(size["trials_5_percent"][2] <= allowed for size in by_size)
     return {
         "task": task.name,

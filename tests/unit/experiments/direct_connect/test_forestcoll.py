@@ -59,7 +59,7 @@ def test_deficiencies_are_never_above_the_printed_ones():
 @pytest.mark.parametrize(("power", "scales"), [(2, True), (5, False)])
 def test_check_marks_are_found_out(monkeypatch, power, scales):
     monkeypatch.setattr(tables, "DIRECT", ("torus:3x3", "genkautz:4,11"))
-    monkeypatch.setattr(tables, "_seconds", lambda _generator, nodes: nodes**power)
+    monkeypatch.setattr(tables, "growth_exponent", lambda _sizes, _seconds: power)
     rows = {(row["tool"], row["property"]): row for row in run("forestcoll-table-1")}
     assert len(rows) == 15
     assert [rows[tool, "optimal"]["ours"] for tool in ("BFB", "Blink", "ForestColl")] == [False, False, True]

@@ -3,14 +3,11 @@
 import dataclasses
 from fractions import Fraction
 
-import pytest
-
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
 from tests.chosen_cases import with_cases
 
 BETTER = {32: (3, "31/32"), 64: (4, "63/64"), 128: (4, "127/128"), 256: (5, "255/256"), 512: (5, "511/512")}
-BETTER_AT_1024 = (6, "1023/1024")
 
 
 def check(rows, sizes):
@@ -35,12 +32,6 @@ def test_small_sizes(tmp_path):
             experiment.plot(rows, path)
         assert file.read_bytes().startswith(begin)
         assert file.read_bytes() == again.read_bytes()
-
-
-@pytest.mark.slow
-def test_all_sizes():
-    rows = run_experiment(load("finder-frontier"), False).rows
-    check(rows, {**BETTER, 1024: BETTER_AT_1024})
 
 
 def up_to(largest):

@@ -79,12 +79,6 @@ def test_data_parallel(tmp_path):
 
 
 @pytest.mark.slow
-def test_experts_in_haste():
-    rows = check("training-experts", True, 5)
-    assert {row["nodes"] for row in rows} == {256}
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_experts_on_all_sizes():
     check("training-experts", False, 13)

@@ -17,7 +17,6 @@ from chorale.experiments.ours.tuning import (
     replay_search,
     trials_until,
 )
-from chorale.runners.recorded.table import mi250_table
 from chorale.synth.targets.judge import check_program
 from chorale.synth.topology.spec import parse_topology
 
@@ -33,11 +32,6 @@ def test_every_configuration_is_one_point(fabric: str, collective: str, count: i
     assert len(task.candidates) == count
     assert set(task.candidates) == set(task.space(0).points) == set(task.space(1).points)
     assert task.times_s.shape == (count, len(task.sizes_bytes))
-
-
-def test_no_size_has_a_configuration_that_fell_back() -> None:
-    for configuration in SMALL.configurations:
-        assert not any(mi250_table().fell_back(configuration, size) for size in SMALL.sizes_bytes)
 
 
 @pytest.mark.parametrize("strategy", ["sizes-gp", "tpe", "random", "grid"])
@@ -114,19 +108,3 @@ def test_errors_are_as_documented(rows):
 def test_large_deviations_have_a_reason(rows):
     for row in rows:
         assert (row["reason"] is not None) or abs(row["error"]) <= 0.1
-
-
-def test_the_picture_repeats(rows, tmp_path):
-    plot = load("mi250-prediction").plot
-    assert plot is not None
-    drawn = []
-    for name in ("one.svg", "two.svg"):
-        plot(rows, tmp_path / name)
-        drawn.append((tmp_path / name).read_bytes())
-    assert drawn[0] == drawn[1]
-
-
-def test_quick_keeps_to_the_buffers_of_the_fit():
-    rows = run_experiment(load("mi250-prediction"), True).rows
-    assert {row["buffer_bytes"] for row in rows} == {2**20}
-    assert len(rows) == 30

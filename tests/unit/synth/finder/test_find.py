@@ -15,7 +15,7 @@ from chorale.synth.finder.bfb_score import ScoreCache, bfb_score
 from chorale.synth.finder.candidate import Workload, frontier
 from chorale.synth.finder.confirmation import check_claims, confirm
 from chorale.synth.finder.constructions import Constructions
-from chorale.synth.finder.find import FinderQuery, find, find_all
+from chorale.synth.finder.find import FinderQuery, _tasks, find, find_all
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 
@@ -227,3 +227,18 @@ def test_workloads_must_make_sense(values):
 def test_networks_that_are_too_large_have_no_score(spec, rule):
     with pytest.raises(InvalidInput, match=rule):
         bfb_score(parse_topology(spec))
+
+
+def largest_prime_factor(number: int) -> int:
+    divisors = [one for one in range(2, number + 1) if number % one == 0]
+    return max(one for one in divisors if all(one % other for other in divisors if other < one))
+
+
+def test_tasks_hold_every_size_once() -> None:
+    queries = [FinderQuery(nodes, 4) for nodes in range(5, 2001)]
+    tasks = _tasks(queries)
+    assert len(tasks) == 64
+    assert sorted((query for task in tasks for query in task), key=lambda query: query.nodes) == queries
+    factors = [{largest_prime_factor(query.nodes) for query in task} for task in tasks]
+    assert len(set().union(*factors)) == sum(map(len, factors))
+    assert len(_tasks(queries[:3])) == len({5, 3, 7})

@@ -8,7 +8,6 @@ from hypothesis import given
 
 from chorale.synth.methods.alltoall.linear_program import commodities_of
 from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
@@ -30,14 +29,6 @@ def test_without_symmetries_everything_is_there(topology):
         assert sorted(leaving) == np.flatnonzero(problem.src == node).tolist()
         arriving = range(problem.incoming[node], problem.incoming[node + 1])
         assert list(arriving) == np.flatnonzero(problem.dst == node).tolist()
-
-
-def test_one_source_and_a_class_per_kind_of_link_on_a_torus():
-    problem = commodities_of(parse_topology("torus:3x5"))
-    assert problem.sources.tolist() == [0]
-    assert problem.weights.tolist() == [15]
-    assert problem.class_size.sum() == 60
-    assert len(problem.class_size) <= 4
 
 
 def test_orbits_of_parallel_links_of_different_bandwidth_stay_apart():

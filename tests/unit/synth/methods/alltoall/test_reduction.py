@@ -5,11 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from chorale.synth.methods.alltoall.linear_program import (
+    ColourTable,
     Commodities,
     column_colours,
     commodities_of,
+    count_colours,
     reduced_problem,
     refine,
 )
@@ -75,3 +78,13 @@ def test_one_value_per_class_lifts_to_every_source(topology):
     assert np.array_equal(reduction.class_means(lifted[chosen]), class_flow)
     assert reduction.small.weights.sum() == topology.compute_count
     assert reduction.small.class_size.sum() == reduction.full.link_count
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), max_size=60), st.integers(0, 60))
+def test_numbers_follow_the_order_of_first_sight(values, cut):
+    table = ColourTable(1)
+    colours = np.array(values, dtype=np.uint64)
+    numbers = np.concatenate([table.number(colours[:cut]), table.number(colours[cut:])])
+    known: dict[int, int] = {}
+    assert numbers.tolist() == [known.setdefault(value, len(known)) for value in values]
+    assert table.count == len(known) == count_colours(colours)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.identity import common_denominator
-from chorale.synth.kernels import native
 from chorale.synth.methods.alltoall.balance import Router, fine_units
 from chorale.synth.methods.alltoall.linear_program import Commodities, commodities_of
 from chorale.synth.methods.alltoall.rate import PRICE_UNITS, distance_bound, integer_prices
@@ -62,19 +61,6 @@ def test_random_flows_become_whole_ones_that_deliver(topology, seed, units):
     assert router.rate() == units / slowest
 
 
-def test_loads_of_blocks_add_up():
-    topology = parse_topology("mesh:3x3")
-    problem = commodities_of(topology)
-    flows = random_flows(problem, 1)
-    router = Router(problem, 720720)
-    for start in (0, 4, 8):
-        router.route(flows[start : start + 4], slice(start, start + 4))
-    at_once = Router(problem, 720720)
-    at_once.route(flows, EVERY)
-    assert np.allclose(router.loads, at_once.loads, atol=1e3)
-    assert float(router.rate()) == pytest.approx(float(at_once.rate()), rel=1e-3)
-
-
 def test_rounding_favours_links_that_were_passed_over():
     """Two ways of equal flow and one chunk per pair: over all sources, both ways get about half."""
     topology = parse_topology("torus:4x4")
@@ -85,18 +71,6 @@ def test_rounding_favours_links_that_were_passed_over():
     coarse = Router(problem, 1)
     coarse.route(ideal, EVERY)
     assert abs(coarse.loads - ideal.sum(axis=0)).max() < 4
-
-
-@given(networks(2, 8), st.integers(0, 2**32 - 1))
-def test_cancelling_cycles_keeps_what_every_node_gets(topology, seed):
-    problem = commodities_of(topology)
-    before = random_flows(problem, seed)[0]
-    after = before.copy()
-    native.cancel_cycles(problem.outgoing, problem.outgoing_links, problem.src, problem.dst, 1e-12, after)
-    assert np.all(after <= before)
-    assert np.all(after >= 0)
-    assert np.allclose(net(problem, before), net(problem, after))
-    assert is_acyclic(problem, after > 1e-12)
 
 
 @given(networks(2, 7), st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 12]))

@@ -19,7 +19,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import inspect, verify
 from tests.properties import random_cases
 from tests.reference.full_alltoall_program import full_alltoall_rate
-from tests.strategies import MIXED, networks, strongly_connected_topologies
+from tests.strategies import networks
 
 
 def gap_of(schedule: Schedule) -> Fraction:
@@ -63,12 +63,6 @@ def test_more_chunks_close_the_gap_of_unequal_parallel_links():
     assert gaps[2] < 0.001
 
 
-@given(strongly_connected_topologies(2, 4, switches=2, bandwidths=MIXED))
-@random_cases(15)
-def test_routes_lead_through_switches(topology):
-    assert 0 <= gap_of(alltoall_schedule(topology)) < 0.12
-
-
 @pytest.mark.parametrize(
     ("spec", "hops"),
     [("ring:5", 2), ("hypercube:4", 4), ("torus:4x4", 4), ("complete:5", 1), ("uniring:2,4", 3), ("bipartite:3", 2)],
@@ -80,20 +74,6 @@ def test_simple_networks_get_optimal_schedules_over_shortest_paths(spec, hops):
     verified = verify(schedule)
     assert verified.cost.time_per_byte * alltoall_rate(schedule.topology).rate * schedule.topology.compute_count == 1
     assert verified.link_loads.duplicate_deliveries == 0
-
-
-@pytest.mark.parametrize("spec", ["genkautz:4,50", "line(bipartite:4)", "mesh:4x5", "debruijn:3,3"])
-def test_unsymmetric_networks_come_close_with_few_chunks(spec):
-    schedule = alltoall_schedule(parse_topology(spec))
-    assert 0 <= gap_of(schedule) < 0.01
-    assert schedule.chunks_per_shard <= 64
-
-
-def test_more_chunks_come_closer():
-    topology = parse_topology("genkautz:3,20")
-    gaps = [gap_of(alltoall_schedule(topology, chunks)) for chunks in (1, 8, 512)]
-    assert gaps[0] > gaps[1] > gaps[2]
-    assert gaps[2] < 0.002
 
 
 def test_prices_make_schedules_too():

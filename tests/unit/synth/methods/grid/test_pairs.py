@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from chorale.synth.methods.grid.lines import grid_shape
-from chorale.synth.methods.grid.pattern import PairRoutes, TorusLinks, pair_routes
+from chorale.synth.methods.grid.pattern import PairRoutes, TorusLinks, minimal_paths, pair_routes
 from chorale.synth.topology.distance import distances_from
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
@@ -84,16 +84,6 @@ def test_opposite_nodes_of_a_ring_are_reached_both_ways():
     assert ((pairs.second >= 0) == ((dst - src) % 6 == 3)).all()
 
 
-@pytest.mark.parametrize("spec", ["torus:5", "torus:2x2", "torus:3x5", "complete:5"])
-def test_nothing_is_split_where_there_is_one_way(spec):
-    assert not check(parse_topology(spec)).splits
-
-
-def test_parallel_links_carry_half_each():
-    pairs = check(parse_topology("hxmesh:1,3x1"))
-    assert (pairs.second >= 0).all()
-
-
 def test_single_links_are_their_own_routes():
     topology = parse_topology("ring:4")
     keys = np.array([1, 4 + 2])
@@ -106,3 +96,34 @@ def test_equal_ways_of_a_fat_tree_are_spread():
     pairs = all_pairs(parse_topology("fattree:4"))
     core = {tuple(pairs.routes.path(int(route)).tolist()[1:-1]) for route in pairs.first}
     assert len(core) > 16  # one way per pair of edge switches would be few
+
+
+def paths(spec, src, dst):
+    topology = parse_topology(spec)
+    tables = minimal_paths(topology, np.array(src), np.array(dst))
+    links = topology.links
+    return [
+        [[(int(links.src[link]), int(links.dst[link])) for link in table.path(route)] for route in range(len(src))]
+        for table in tables
+    ], tables
+
+
+def test_one_link_is_the_only_path():
+    """All pairs of a row of a HyperX; the same as when a pair among them makes every one be searched for."""
+    src, dst = zip(*((a, b) for a in range(4) for b in range(4) if a != b), strict=True)
+    (first, second), _ = paths("hyperx:3x4", src, dst)
+    assert first == second == [[pair] for pair in zip(src, dst, strict=True)]
+    (searched, _), _ = paths("hyperx:3x4", [*src, 0], [*dst, 5])
+    assert searched[:-1] == first
+    assert len(searched[-1]) == 2
+
+
+def test_parallel_links_are_two_paths():
+    (first, second), tables = paths("biring:4,4", [0, 1], [1, 2])
+    assert first == second == [[(0, 1)], [(1, 2)]]
+    assert all(one != other for one, other in zip(tables[0].link_ids, tables[1].link_ids, strict=True))
+
+
+def test_ends_that_are_linked_only_backwards_are_searched():
+    (first, _), _ = paths("uniring:1,4", [0, 1], [1, 0])
+    assert first == [[(0, 1)], [(1, 2), (2, 3), (3, 0)]]

@@ -46,17 +46,6 @@ def test_every_block_comes_home_along_a_line(line):
     assert replayed(line.mirrored()) == [{position} for position in range(line.size)]
 
 
-@given(lines)
-def test_mirror_images_turn_back(line):
-    again = line.mirrored().mirrored()
-    for one, other in zip(line.steps, again.steps, strict=True):
-        assert (one.src.tolist(), one.dst.tolist(), one.block.tolist()) == (
-            other.src.tolist(),
-            other.dst.tolist(),
-            other.block.tolist(),
-        )
-
-
 @given(
     st.lists(lines, min_size=1, max_size=3),
     st.sampled_from([round_robin, dimension_by_dimension, synchronised_dimensions]),
@@ -88,10 +77,6 @@ def test_steps_of_equal_signature_send_the_same(chosen, order):
 def test_turns_skip_dimensions_that_are_through():
     assert round_robin([1, 3], 0) == [Turn(0, 0), Turn(1, 0), Turn(1, 1), Turn(1, 2)]
     assert round_robin([1, 3], 1) == [Turn(1, 0), Turn(0, 0), Turn(1, 1), Turn(1, 2)]
-
-
-def test_dimensions_one_by_one():
-    assert dimension_by_dimension([1, 2], 1) == [Turn(1, 0), Turn(1, 1), Turn(0, 0)]
 
 
 @pytest.mark.parametrize(("counts", "first"), [([1, 3], 0), ([2, 3], 1), ([3, 3, 1], 2)])

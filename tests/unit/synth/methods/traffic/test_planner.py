@@ -76,13 +76,6 @@ def test_equal_amounts_are_the_all_to_all():
     assert plan.fluid == 120 / rate.lower
 
 
-def test_prices_are_for_large_networks():
-    topology = parse_topology("torus:4x4")
-    plan = plan_traffic(topology, zipf_matrix(16, 1.2, 0), method="prices", gap=Fraction(1, 100))
-    assert plan.method == "prices"
-    assert plan.gap <= Fraction(2, 100)
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
