@@ -223,8 +223,8 @@ def _strategy_row(task: RecordedTask, strategy: str, seeds: int) -> Row:
 
     over_library = max(float((run * task.best_s / task.library_s).max()) for run in runs)
 
-    def at_size(place: int, run: Floats) -> Floats:
-        return run[:, place]
+    def at_size(index: int, run: Floats) -> Floats:
+        return run[:, index]
 
     by_size: list[dict[str, Any]] = []
     for size, measure in ((size, partial(at_size, place)) for place, size in enumerate(task.sizes_bytes)):
