@@ -150,9 +150,7 @@ def _table_5(row: PublishedRow) -> Row:
     if row.spec.startswith("degree("):
         expanded = 2 * predict_allgather(row.spec, SerialExecutor()).steps
         if expanded != taken:
-            remarks = [
-                f"expanded as in theorem 11 the schedule would take {expanded}; BFB on the network takes {taken}"
-            ]
+            remarks = [f"expanded as in theorem 11 the schedule would take {expanded}; BFB on the result takes {taken}"]
     compared = compare(row, [steps], remarks)
     return with_optimal_factor(compared, measured.factor, 2 * least_bandwidth_factor(row.nodes))
 

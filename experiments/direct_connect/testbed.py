@@ -194,7 +194,7 @@ FIGURE_6_NODES = tuple(range(5, 13))
 LIVE_NODES = (8, 12)
 _LEVELS = "trees have 6 to 8 levels, each a step of 13.33 us here; the fit is of other schedules and may not be theirs"
 _STREAMS = (
-    "trees that stream without a gap carry half of the data on each link, both ways at once, and need only 8/7 of "
+    "trees that stream without a gap carry half of the data on each link, in both directions, and need only 8/7 of "
     "the least time for 8 nodes; the trees of the testbed took about twice as long, as ours do live"
 )
 _FIGURE_6_CLAIMS = (

@@ -42,7 +42,9 @@ class _Claim:
     def row(self, rows: Rows, nodes: int) -> Row:
         value = self.measure(rows)
         row = claim_row(self.claim, value, self.low, self.high, nodes=nodes, range=[self.low, self.high])
-        return {**row, "reason": self.reason, "holds": (row["verdict"] == "match") == (self.reason is None)}
+        reproduced = row["verdict"] == "match"
+        verdict = "reproduced" if reproduced else "not reproduced"
+        return {**row, "verdict": verdict, "reason": self.reason, "holds": reproduced == (self.reason is None)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The report of a reproduction in Markdown and HTML: our rows beside the printed ones, and the outcome of each row."""
+"""The report of a reproduction in Markdown and HTML: our rows, the printed ones, and the outcome of each row."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ class ReportSection:
 
     document: as `chorale experiment NAME --json` prints it; None if there is no result
     error:    in words, why there is no result; empty if there is one
-    picture:  file name of the picture beside the report; empty without one
+    picture:  file name of the picture, in the folder of the report; empty without one
     """
 
     experiment: Experiment

@@ -181,8 +181,8 @@ def rated_frontier(
 ) -> list[tuple[TopologyCandidate, ...]]:
     """Return the best candidates of exact costs in groups of equals, ordered by falling rate that flows reach.
 
-    For the goal alltoall these are the best few, for both those that no other one beats in rate, steps and bandwidth
-    time at once.
+    For the goal alltoall these are the best few; for both, those that no other one beats in rate, steps and bandwidth
+    time together.
     """
 
     def order(candidate: TopologyCandidate) -> tuple[Fraction, int, Fraction]:

@@ -4,7 +4,7 @@ The search works backwards from the goal: a line graph comes from N / d nodes, a
 degree d / k, a power from the root, a product from its factors. Source: Zhao et al., "Efficient Direct-Connect
 Topologies for Collective Communications", long version, section 5.4.
 
-If the base has a schedule of its own that is expanded, the costs are exact (theorems 7.1, 11 and 12 there). For
+If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 there). For
 breadth-first broadcast on the expanded topology they are what the paper's formulas say, which may be above the real
 cost: the line graph of an optimal graph can be optimal again, and a copy of a node may be heard before the last step.
 """

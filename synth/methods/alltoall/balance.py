@@ -63,7 +63,7 @@ class Router:
 
 
 def fine_units(node_count: int, denominator: int = 1) -> int:
-    """Return so many units that rounding loses little: a multiple of `denominator`, by default of 1 to 16.
+    """Return a number of units at which rounding loses little: a multiple of `denominator`, by default of 1 to 16.
 
     Loads stay within 64 bits: below node_count ** 3 * units, for up to 2^14 nodes.
     """

@@ -56,7 +56,7 @@ class PricedNetwork(NamedTuple):
 
 
 class PricedLoads(NamedTuple):
-    """What flows that follow prices do.
+    """Loads and costs of flows that follow prices.
 
     whole:        int64[C], exact: total over all links of a class, `units` for each unit that is sent
     paid, smooth: sums of distances and of smoothed distances over all that is sent

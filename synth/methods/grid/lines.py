@@ -58,7 +58,7 @@ MAX_LINE_SIZE = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineStep:
-    """In this step, position `src[i]` sends its partial sum of `block[i]` to position `dst[i]`."""
+    """A step in which position `src[i]` sends its partial sum of `block[i]` to position `dst[i]`."""
 
     src: Positions
     dst: Positions

@@ -25,7 +25,7 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 class SendStep(NamedTuple):
-    """What a subcollective sends in one step, computed on demand.
+    """One step of a subcollective; what it sends is computed on demand.
 
     messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`, each pair once
     sends:         returns (src, dst, shard): the shards of these messages, one by one

@@ -68,7 +68,7 @@ def require_few(groups: tuple[Group, ...]) -> None:
     count = sum(group.commodities for group in groups)
     if count > MAX_COMMODITIES:
         rule = f"groups together must have at most {MAX_COMMODITIES} roots of trees and sources"
-        raise InvalidInput(rule, count, "plan fewer groups at once")
+        raise InvalidInput(rule, count, "plan fewer groups together")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -203,7 +203,7 @@ def _master(
     bound = np.concatenate([np.zeros(links), -np.ones(len(commodities))])
     objective = np.zeros(column + 1)
     objective[-1] = 1.0
-    flow, marginals = minimum(objective, matrix, bound, "plan fewer groups at once")
+    flow, marginals = minimum(objective, matrix, bound, "plan fewer groups together")
     shares = np.split(np.maximum(flow[:-1], 0.0), np.cumsum(columns)[:-1])
     return list(shares), np.abs(marginals[:links]) / widths, float(flow[-1])
 

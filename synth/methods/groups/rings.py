@@ -101,7 +101,7 @@ def _depths(parents: Parents) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Commodity:
-    """What has one root or source.
+    """The data of one root or source.
 
     group:  number of the group
     root:   place in the group

@@ -198,7 +198,7 @@ def _plan(
 
 
 def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> DispatchPlan:
-    """Return the plan in which the source sends each target a copy of its own, like an all-to-all of given sizes."""
+    """Return the plan in which the source sends each target a copy of its own, as in an all-to-all of given sizes."""
     plan = plan_amounts(topology, routing.without_copies())
     paths, shard, source = plan.paths(), routing.shard, routing.source
     chunk, parts = plan.chunks.chunk.numerator, plan.chunks.chunk.denominator

@@ -1,4 +1,4 @@
-"""What every plan of given traffic has: a time, a bound with its proof, and paths, which make a schedule."""
+"""Plans of given traffic: a time, a bound with its proof, and paths, from which a schedule is made."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

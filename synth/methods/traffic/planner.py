@@ -299,10 +299,10 @@ def _time_of(topology: Topology, problem: Commodities, loads: NDArray[np.int64])
 
 
 BASELINES: Mapping[str, str] = {
-    "direct": "every pair over one shortest path, all at once",
-    "direct_ecmp": "every pair over all shortest paths evenly, all at once",
-    "sender_rail": "over the NIC of the sender, then inside the receiver's box, all at once",
-    "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at once",
+    "direct": "every pair over one shortest path, all at the same time",
+    "direct_ecmp": "every pair over all shortest paths evenly, all at the same time",
+    "sender_rail": "over the NIC of the sender, then inside the receiver's box, all at the same time",
+    "receiver_rail": "over the NIC of the receiver's index, as NCCL with PXN, all at the same time",
     "two_level": "one phase inside boxes, one between ranks of equal index, in the better order",
     "pairwise": "one shortest path, N - 1 rounds of one partner each, one after the other",
     "uniform_paths": "over the paths of the all-to-all of equal sizes",
