@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -342,7 +342,8 @@ def solve(reduction: Reduction) -> ApproximateSolution:
     # Per unit of the largest capacity, so that the column of the rate has the same order of magnitude as the others.
     capacity = small.class_capacity / float(small.class_capacity.max())
     loads = of_entries(*_load_entries(reduction), classes, last)
-    matrix = sparse.block_array([[loads, -capacity[:, np.newaxis]], [-net, None]], format="csr")
+    blocks: Any = [[loads, -capacity[:, np.newaxis]], [-net, None]]
+    matrix = sparse.block_array(blocks, format="csr")
     objective = np.zeros(last + 1)
     objective[-1] = 1.0
     bound = np.concatenate([np.zeros(classes), -demands])
@@ -355,7 +356,7 @@ def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateS
     small, (net, demands) = reduction.small, _deliveries(reduction)
     loads = of_entries(*_load_entries(reduction), len(small.class_size), reduction.column_count)
     capacity = small.class_capacity / float(small.class_capacity.max())
-    longest = float(np.max(loads @ solution.class_flow / capacity))
+    longest = float(np.max(np.asarray(loads @ solution.class_flow) / capacity))
     bound = np.concatenate([capacity * longest * (1 + _SLACK), -demands])
     matrix = sparse.vstack([loads, -net], format="csr")
     flow, _ = minimum(loads.T @ small.class_size, matrix, bound, "choose the first-order method")

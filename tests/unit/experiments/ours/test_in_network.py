@@ -1,6 +1,5 @@
 """Fabrics with switches that add: bounds, schedules, NCCL by model and as published."""
 
-
 import pytest
 
 from chorale.experiments.ours.in_network import (
