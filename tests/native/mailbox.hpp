@@ -20,6 +20,14 @@ public:
 
     chorale_messages of(int rank) { return {&ends_[static_cast<size_t>(rank)], post_send, post_receive, test}; }
 
+    // How many requests nobody has seen the end of.
+    size_t open_requests() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        size_t count = 0;
+        for (const End& end : ends_) count += end.posted.size();
+        return count;
+    }
+
 private:
     struct Letter {
         const char* bytes;

@@ -20,7 +20,7 @@ def _library() -> ctypes.CDLL:
     target = NativeTarget("libmailbox.so", sources, ("-shared", "-fPIC"), (NATIVE,))
     library = ctypes.CDLL(str(build_native(target)))
     library.mailbox_new.restype = ctypes.c_void_p
-    library.mailbox_free.argtypes = (ctypes.c_void_p,)
+    library.mailbox_free.argtypes = library.mailbox_open_requests.argtypes = (ctypes.c_void_p,)
     library.mailbox_messages.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Messages))
     return library
 
@@ -36,6 +36,10 @@ class Mailbox:
         messages = Messages()
         _library().mailbox_messages(self._box, rank, ctypes.byref(messages))
         return messages
+
+    def open_requests(self) -> int:
+        """Return how many requests nobody has seen the end of."""
+        return int(_library().mailbox_open_requests(self._box))
 
     def close(self) -> None:
         """Forget all messages; no engine may use them any more."""

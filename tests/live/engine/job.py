@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from chorale.runners.engine.library import Engine, Execution, Work, encode_rank, engine_library, load_library
+from chorale.runners.engine.library import Engine, Execution, Work, encode_rank
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
 from tests.native.mailbox import Mailbox
 
@@ -27,16 +27,15 @@ class Job:
         self, ranks: int, transport: str, options: Mapping[str, int] | None = None, library: Path | None = None
     ) -> None:
         self.engines = [Engine(rank, ranks, library) for rank in range(ranks)]
-        self._library = load_library(library or engine_library())
         self._threads = ThreadPoolExecutor(ranks)
         self._transport = transport
-        self._mailbox = Mailbox(ranks, transport.startswith("patient")) if "messages" in transport else None
+        self.mailbox = Mailbox(ranks, transport.startswith("patient")) if "messages" in transport else None
         for engine, (option, value) in itertools.product(self.engines, (options or {}).items()):
             engine.set(option, value)
         self._addresses = [self._listen(rank) for rank in range(ranks)]
 
     def _listen(self, rank: int) -> dict[str, str]:
-        if self._mailbox is not None:
+        if self.mailbox is not None:
             return {}
         name = f"chorale-test-{os.getpid()}-{next(_numbers)}"
         engine = self.engines[rank]
@@ -64,12 +63,12 @@ class Job:
 
     def connect(self, limit_s: float = 20.0) -> None:
         """Connect all ranks, or hand them the transport of messages."""
-        if self._mailbox is None:
+        if self.mailbox is None:
             self.each(lambda rank: self.engines[rank].connect(self.addresses(rank), TOKEN, limit_s))
             return
         for rank, engine in enumerate(self.engines):
-            messages = self._mailbox.messages(rank)
-            assert self._library.chorale_use_messages(engine._engine, ctypes.byref(messages)) == 0
+            messages = self.mailbox.messages(rank)
+            engine.use_messages(ctypes.addressof(messages))
 
     def run(self, works: Sequence[Work]) -> list[Execution]:
         """Execute at all ranks at once. Raises the failure of the lowest rank that has one."""
@@ -93,5 +92,5 @@ class Job:
         self._threads.shutdown()
         for engine in self.engines:
             engine.close()
-        if self._mailbox is not None:
-            self._mailbox.close()
+        if self.mailbox is not None:
+            self.mailbox.close()

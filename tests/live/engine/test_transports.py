@@ -1,9 +1,11 @@
 """What transports must get right whatever the programs are."""
 
+import ctypes
 import time
 
 import pytest
 
+from chorale.runners.engine.library import EngineError, Status, Work
 from tests.live.engine.conftest import MakeJob
 from tests.live.engine.hand_made import around_a_corner, broadcast_once, one_way
 from tests.live.engine.job import TRANSPORTS
@@ -28,6 +30,20 @@ def test_programs_of_different_queues_take_turns(make_job: MakeJob, transport: s
     job.connect()
     for number in (deep, shallow, deep, deep, shallow):
         broadcast_once(job, number, 7 * 5 * 11)
+        assert job.mailbox is None or job.mailbox.open_requests() == 0
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_rank_that_never_sends_is_waited_for_until_the_limit(make_job: MakeJob, transport: str) -> None:
+    job = make_job(2, transport)
+    number = job.load(one_way())
+    job.connect()
+    data = bytearray(8)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+    with pytest.raises(EngineError) as stuck:
+        job.engines[1].execute(Work(number, address, address, 2, limit_s=0.1))
+    assert stuck.value.status is Status.TIMEOUT
+    assert "waits for a message from rank 0" in stuck.value.blocked
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
