@@ -1,21 +1,89 @@
-"""Programs of every method on eight ranks over every transport against the reference."""
+"""Programs of every method on eight ranks over every transport against the reference.
+
+A job takes a few random programs, runs them some times each, in turn, and ends; transports and options change from job
+to job.
+"""
 
 import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from chorale.runners.engine.library import DataType, ReduceOp, Work
+from chorale.runners.engine.library import DataType, EngineError, ReduceOp, Work
 from chorale.synth.methods.catalog import METHODS
-from chorale.synth.programs.program import Instruction, Op, RankProgram
+from chorale.synth.programs.program import Instruction, Op, Program, RankProgram
+from tests.live.engine.cases import Case, complaints, random_case
 from tests.live.engine.conftest import MakeJob
-from tests.live.engine.job import TRANSPORTS
+from tests.live.engine.job import TRANSPORTS, Job
 from tests.live.engine.programs import EIGHT, NAMES, random_program
 from tests.live.engine.reference import DTYPES
-from tests.live.engine.sweep import trials
 from tests.unit.synth.lowering.programs import lowered
 
 FEW = ("hypercube:3", "ring:8", "switch:8,10", "degree(ring:4;2)")
+
+
+PROGRAMS = 4
+RUNS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One call, and what was wrong with it: nothing, it is hoped."""
+
+    transport: str
+    options: dict[str, int]
+    program: Program
+    case: Case
+    complaints: Sequence[str]
+
+
+def trials(count: int, seed: int, networks: Sequence[str] = EIGHT) -> Iterator[Trial]:
+    """Yield `count` trials, the same for the same seed."""
+    draw = random.Random(seed)
+    done = 0
+    for turn in range(count):
+        if done >= count:
+            return
+        transport = TRANSPORTS[turn % len(TRANSPORTS)]
+        for trial in _job_trials(draw, transport, networks, min(RUNS, count - done)):
+            done += 1
+            yield trial
+
+
+def _job_trials(draw: random.Random, transport: str, networks: Sequence[str], runs: int) -> Iterator[Trial]:
+    first = random_program(draw, networks)
+    programs = [first] + [random_program(draw, networks) for _ in range(PROGRAMS - 1)]
+    ranks = len(first.ranks)
+    programs = [program for program in programs if len(program.ranks) == ranks]
+    options = _random_options(draw)
+    job = Job(ranks, transport, options)
+    try:
+        numbers = [job.load(program) for program in programs]
+        job.connect()
+        for _ in range(runs):
+            turn = draw.randrange(len(programs))
+            case = random_case(programs[turn], draw)
+            yield Trial(transport, options, programs[turn], case, _complaints(job, numbers[turn], programs[turn], case))
+    finally:
+        job.close()
+
+
+def _complaints(job: Job, number: int, program: Program, case: Case) -> list[str]:
+    try:
+        return complaints(job, number, program, case)
+    except EngineError as error:
+        return [f"{error.status.name}: {error} {error.blocked}"]
+
+
+def _random_options(draw: random.Random) -> dict[str, int]:
+    options = {"checksums": draw.randrange(2)}
+    if draw.random() < 0.5:
+        options["piece_bytes"] = draw.choice((64, 128, 1024, 100_000))
+    if draw.random() < 0.5:
+        options["buffer_bytes"] = draw.choice((1, 100, 4096, 65_537))
+    return options
 
 
 def check(count: int, seed: int, networks: tuple[str, ...]) -> None:

@@ -161,10 +161,6 @@ def test_the_first_row_that_matches_decides_among_whatever_else(plugin, lines, c
     made.close()
 
 
-def test_an_empty_table_chooses_nothing(plugin):
-    assert plugin("# nothing\n").choice("allreduce", 4) is None
-
-
 def test_the_path_is_printed(tmp_path: Path):
     command = [sys.executable, "-m", "chorale.job.nccl.plugin"]
     done = subprocess.run(
