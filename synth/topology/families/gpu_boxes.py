@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chorale.synth.topology.abilities import NVSWITCH, SwitchAbility
-from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids, positive_bandwidth, switch_ids
+from chorale.synth.topology.families.builders import FabricBuilder, grid_ids, positive_bandwidth, switch_ids
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import Topology
@@ -24,24 +24,27 @@ _NDR_NIC = Fraction(50)
 
 @dataclass(frozen=True, slots=True)
 class _Boxes:
-    """How many boxes of how many GPUs, the bandwidths of a GPU in GB/s, and the switches that the NICs meet in.
+    """Boxes of GPUs whose NICs meet in switches; bandwidths in GB/s.
 
-    NIC i of every box leads to switch i modulo `joints`, called `joint_kind`; `spines` switches join these.
-    `ability` is what the NVSwitches can do; all other switches only pass data on.
+    inner:  bandwidth between a GPU and the NVSwitch of its box, or between every two GPUs if there is none
+    nic:    bandwidth of each GPU's NIC; NIC i of every box leads to switch i modulo `joints`, called `joint_kind`
+    spines: number of switches that join these
+    ability: what the NVSwitches can do; all other switches only forward data
     """
 
     boxes: int
     gpus: int
-    nvswitch: Fraction
+    inner: Fraction
     nic: Fraction
     joint_kind: str
     joints: int
     spines: int = 0
     ability: SwitchAbility | None = NVSWITCH
+    is_mesh: bool = False
 
     @property
     def has_nvswitch(self) -> bool:
-        return self.gpus > 1
+        return self.gpus > 1 and not self.is_mesh
 
     @property
     def is_joined(self) -> bool:
@@ -143,7 +146,7 @@ def _box_count(call: FamilyCall, what: str) -> int:
 def _plan(call: FamilyCall, shape: _Boxes) -> TopologyPlan:
     gpus = shape.boxes * shape.gpus
     nodes = gpus + (shape.boxes if shape.has_nvswitch else 0)
-    links = 2 * gpus if shape.has_nvswitch else 0
+    links = 2 * gpus if shape.has_nvswitch else gpus * (shape.gpus - 1)
     if shape.is_joined:
         nodes += gpus + shape.joints + shape.spine_count
         links += 4 * gpus + 2 * shape.joints * shape.spine_count
@@ -156,10 +159,19 @@ def _build(spec: str, shape: _Boxes) -> Topology:
     by_box, by_gpu = [(gpu, 0)], [(gpu, 1)]
     if shape.has_nvswitch:
         nvswitch = fabric.add_switches(switch_ids("nvswitch", shape.boxes), (shape.boxes, 1), shape.ability)
-        fabric.wire(gpu, nvswitch, shape.nvswitch)
+        fabric.wire(gpu, nvswitch, shape.inner)
         by_box.append((nvswitch, 0))
+    else:
+        for one, other in combinations(range(shape.gpus), 2):
+            fabric.wire(gpu[:, one], gpu[:, other], shape.inner)
     if shape.is_joined:
-        nic, joint = _add_network(fabric, gpu, shape)
+        nic = fabric.add_switches(switch_ids("nic", *gpu.shape), gpu.shape)
+        joint = fabric.add_switches(switch_ids(shape.joint_kind, shape.joints), (shape.joints,))
+        fabric.wire(gpu, nic, shape.nic)
+        fabric.wire(nic, joint[np.arange(shape.gpus) % shape.joints], shape.nic)
+        if shape.spine_count:
+            spine = fabric.add_switches(switch_ids("spine", shape.spine_count), (1, shape.spine_count))
+            fabric.wire(joint[:, None], spine, shape.boxes * shape.nic / shape.spine_count)
         by_box.append((nic, 0))
         by_gpu += [(nic, 1), (joint, 0)]
     fabric.add_rotation(*by_box)
@@ -167,23 +179,10 @@ def _build(spec: str, shape: _Boxes) -> Topology:
     return fabric.topology()
 
 
-def _add_network(fabric: FabricBuilder, gpu: NodeGrid, shape: _Boxes) -> tuple[NodeGrid, NodeGrid]:
-    """Add NICs, the switches that they meet in, and spines; return NICs by box and GPU, and the switches."""
-    nic = fabric.add_switches(switch_ids("nic", *gpu.shape), gpu.shape)
-    joint = fabric.add_switches(switch_ids(shape.joint_kind, shape.joints), (shape.joints,))
-    fabric.wire(gpu, nic, shape.nic)
-    fabric.wire(nic, joint[np.arange(shape.gpus) % shape.joints], shape.nic)
-    if shape.spine_count:
-        spine = fabric.add_switches(switch_ids("spine", shape.spine_count), (1, shape.spine_count))
-        fabric.wire(joint[:, None], spine, shape.boxes * shape.nic / shape.spine_count)
-    return nic, joint
-
-
 _XGMI = Fraction(50)
 _MI250_INFINIBAND = Fraction(16)
 _MI300X_XGMI = Fraction(64)
 _MI355X_XGMI = Fraction("76.8")
-_NIC = Fraction(50)
 
 
 class _Bundle(NamedTuple):
@@ -234,7 +233,7 @@ def plan_mi300x(call: FamilyCall) -> TopologyPlan:
     400 boxes / (boxes - 1). The known symmetries (rotations of the boxes and of the GPUs) act regularly.
     Source: AMD, "Instinct MI300X platform" data sheet (seven Infinity Fabric links of 64 GB/s each way per GPU).
     """
-    return _plan_platform(call, _MI300X_XGMI)
+    return _plan(call, _Boxes(_box_count(call, "boxes"), 8, _MI300X_XGMI, _NDR_NIC, "ib", 1, is_mesh=True))
 
 
 def plan_mi355x(call: FamilyCall) -> TopologyPlan:
@@ -243,16 +242,7 @@ def plan_mi355x(call: FamilyCall) -> TopologyPlan:
     Nothing in a box multicasts or adds: the GPUs are linked directly.
     Source: AMD, "Instinct MI355X" data sheet (seven Infinity Fabric links of 153.6 GB/s both ways per GPU).
     """
-    return _plan_platform(call, _MI355X_XGMI)
-
-
-def _plan_platform(call: FamilyCall, xgmi: Fraction) -> TopologyPlan:
-    boxes = _box_count(call, "boxes")
-    gpus = 8 * boxes
-    nodes, links = gpus, 7 * gpus
-    if boxes > 1:
-        nodes, links = nodes + gpus + 1, links + 4 * gpus
-    return TopologyPlan(str(call), nodes, links, lambda: _platform(str(call), boxes, xgmi))
+    return _plan(call, _Boxes(_box_count(call, "boxes"), 8, _MI355X_XGMI, _NDR_NIC, "ib", 1, is_mesh=True))
 
 
 def _plan_mi250(call: FamilyCall, gpus: int) -> TopologyPlan:
@@ -272,22 +262,6 @@ def _mi250(spec: str, boxes: int, gpus: int, bundles: tuple[_Bundle, ...]) -> To
     if boxes > 1:
         fabric.wire(gpu, fabric.add_switches(switch_ids("ib", 1), (1,)), _MI250_INFINIBAND)
     fabric.add_rotation((gpu, 0))
-    return fabric.topology()
-
-
-def _platform(spec: str, boxes: int, xgmi: Fraction) -> Topology:
-    fabric = FabricBuilder(spec, grid_ids(boxes, 8))
-    gpu = np.arange(8 * boxes).reshape(boxes, 8)
-    for one, other in combinations(range(8), 2):
-        fabric.wire(gpu[:, one], gpu[:, other], xgmi)
-    moved = [gpu]
-    if boxes > 1:
-        nic = fabric.add_switches(switch_ids("nic", boxes, 8), gpu.shape)
-        fabric.wire(gpu, nic, _NIC)
-        fabric.wire(nic, fabric.add_switches(switch_ids("ib", 1), (1,)), _NIC)
-        moved.append(nic)
-    for axis in (0, 1):
-        fabric.add_rotation(*((grid, axis) for grid in moved))
     return fabric.topology()
 
 
