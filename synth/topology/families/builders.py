@@ -10,8 +10,8 @@ from chorale.synth.identity import parse_rational
 from chorale.synth.topology.abilities import SwitchAbility
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.links import Links, Rates, sorted_links
-from chorale.synth.topology.registry import require
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.registry import require, whole_numbers
+from chorale.synth.topology.topology import MAX_NODES, Topology
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]
@@ -121,6 +121,18 @@ def grid_ids(*sizes: int) -> list[str]:
 def switch_ids(kind: str, *sizes: int) -> list[str]:
     """Return the ids of switches of one kind at all positions of a grid, such as nic:0.3."""
     return [f"{kind}:{suffix}" for suffix in grid_ids(*sizes)]
+
+
+MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
+
+
+def grid_sizes(call: FamilyCall) -> list[int]:
+    """Return the sizes of a grid from arguments AxBx…, each at least 2."""
+    sizes = whole_numbers(call, f"{call.name}:AxBx…", separator="x")
+    require(min(sizes) >= 2, f"every dimension of {call.name} must be >= 2", call, "leave out dimensions of 1")
+    rule = f"{call.name} must have at most {MAX_DIMENSIONS} dimensions"
+    require(len(sizes) <= MAX_DIMENSIONS, rule, call, "choose a smaller network")
+    return sizes
 
 
 def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:

@@ -5,11 +5,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.topology.families.builders import Arcs, bidirectional_arcs, unit_topology
+from chorale.synth.topology.families.builders import MAX_DIMENSIONS, Arcs, bidirectional_arcs, grid_sizes, unit_topology
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from chorale.synth.topology.topology import MAX_NODES, Topology
+from chorale.synth.topology.topology import Topology
 
 
 def plan_complete(call: FamilyCall) -> TopologyPlan:
@@ -19,7 +19,7 @@ def plan_complete(call: FamilyCall) -> TopologyPlan:
     """
     (m,) = fixed_numbers(call, "complete:m", 1)
     require(m >= 2, "complete:m must have m >= 2 nodes", call, "use complete:2 for a pair of nodes")
-    return TopologyPlan(str(call), m, m * (m - 1), lambda: _complete(str(call), m))
+    return _plan(call, [m])
 
 
 def plan_bipartite(call: FamilyCall) -> TopologyPlan:
@@ -32,12 +32,6 @@ def plan_bipartite(call: FamilyCall) -> TopologyPlan:
     return TopologyPlan(str(call), 2 * d, 2 * d * d, lambda: _bipartite(str(call), d))
 
 
-def _complete(spec: str, m: int) -> Topology:
-    src = np.repeat(np.arange(m), m - 1)
-    shift = np.tile(np.arange(1, m), m)
-    return unit_topology(spec, m, [(src, (src + shift) % m)], [(np.arange(m) + 1) % m])
-
-
 def _bipartite(spec: str, d: int) -> Topology:
     low = np.repeat(np.arange(d), d)
     high = np.tile(np.arange(d, 2 * d), d)
@@ -45,9 +39,6 @@ def _bipartite(spec: str, d: int) -> Topology:
     rotation = np.concatenate([turn, turn + d])
     swap = np.roll(np.arange(2 * d), d)
     return unit_topology(spec, 2 * d, bidirectional_arcs(low, high), [rotation, swap])
-
-
-_MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 
 
 def plan_hamming(call: FamilyCall) -> TopologyPlan:
@@ -60,7 +51,7 @@ def plan_hamming(call: FamilyCall) -> TopologyPlan:
     n, q = fixed_numbers(call, "hamming:n,q", 2)
     require(n >= 1, "hamming:n,q must have words of n >= 1 letters", call, "use hamming:1,q")
     require(q >= 2, "hamming:n,q must have q >= 2 letters", call, "use hamming:n,2")
-    require(n <= _MAX_DIMENSIONS, f"hamming:n,q must have n <= {_MAX_DIMENSIONS}", call, "choose a smaller network")
+    require(n <= MAX_DIMENSIONS, f"hamming:n,q must have n <= {MAX_DIMENSIONS}", call, "choose a smaller network")
     return _plan(call, [q] * n)
 
 
@@ -72,25 +63,21 @@ def plan_hyperx(call: FamilyCall) -> TopologyPlan:
     Source: Ahn et al., "HyperX: topology, routing, and packaging of efficient large-scale networks", 2009, here with
     one node per router and the routers taken for the nodes.
     """
-    sizes = whole_numbers(call, "hyperx:AxB", separator="x")
-    require(min(sizes) >= 2, "every dimension of hyperx must be >= 2", call, "leave out dimensions of 1")
-    rule = f"hyperx must have at most {_MAX_DIMENSIONS} dimensions"
-    require(len(sizes) <= _MAX_DIMENSIONS, rule, call, "choose a smaller network")
-    return _plan(call, sizes)
+    return _plan(call, grid_sizes(call))
 
 
 def _plan(call: FamilyCall, sizes: list[int]) -> TopologyPlan:
     nodes = math.prod(sizes)
-    return TopologyPlan(str(call), nodes, nodes * sum(size - 1 for size in sizes), lambda: _build(str(call), sizes))
 
+    def build() -> Topology:
+        rank = np.arange(nodes).reshape(sizes)
+        arcs: list[Arcs] = []
+        for axis, size in enumerate(sizes):
+            arcs += [(rank.ravel(), np.roll(rank, -shift, axis).ravel()) for shift in range(1, size)]
+        turns = [np.roll(rank, -1, axis).ravel() for axis in range(len(sizes))]
+        return unit_topology(str(call), nodes, arcs, turns)
 
-def _build(spec: str, sizes: list[int]) -> Topology:
-    rank = np.arange(math.prod(sizes)).reshape(sizes)
-    arcs: list[Arcs] = []
-    for axis, size in enumerate(sizes):
-        arcs += [(rank.ravel(), np.roll(rank, -shift, axis).ravel()) for shift in range(1, size)]
-    turns = [np.roll(rank, -1, axis).ravel() for axis in range(len(sizes))]
-    return unit_topology(spec, rank.size, arcs, turns)
+    return TopologyPlan(str(call), nodes, nodes * sum(size - 1 for size in sizes), build)
 
 
 _SYNTAX = "hxmesh:b,XxY"
@@ -165,6 +152,6 @@ COMPLETE_FAMILIES = (
     Family("complete", "complete:m", "complete:4", "all pairs of m >= 2 nodes", plan_complete),
     Family("bipartite", "bipartite:d", "bipartite:4", "complete bipartite graph on d + d nodes", plan_bipartite),
     Family("hamming", "hamming:n,q", "hamming:2,3", "words of n letters out of q, differing in one", plan_hamming),
-    Family("hyperx", "hyperx:AxB", "hyperx:4x4", "complete graph along every dimension of a grid", plan_hyperx),
+    Family("hyperx", "hyperx:AxBx…", "hyperx:4x4", "complete graph along every dimension of a grid", plan_hyperx),
     Family("hxmesh", _SYNTAX, "hxmesh:2,2x2", "HammingMesh: boards of b x b nodes, a switch per row", plan_hxmesh),
 )

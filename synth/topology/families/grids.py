@@ -5,10 +5,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.topology.families.builders import Arcs, NodeColumn, bidirectional_arcs, unit_topology
+from chorale.synth.topology.families.builders import (
+    MAX_DIMENSIONS,
+    Arcs,
+    NodeColumn,
+    bidirectional_arcs,
+    grid_sizes,
+    unit_topology,
+)
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from chorale.synth.topology.topology import MAX_NODES, Topology
+from chorale.synth.topology.topology import Topology
 
 
 def plan_ring(call: FamilyCall) -> TopologyPlan:
@@ -142,9 +149,6 @@ def _dbt(spec: str, m: int) -> Topology:
     return unit_topology(spec, m, [*arcs[0], *arcs[1]])
 
 
-_MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
-
-
 def plan_torus(call: FamilyCall) -> TopologyPlan:
     """Torus A x B x …: neighbours at distance 1 in one dimension, modulo its size, both ways.
 
@@ -152,7 +156,7 @@ def plan_torus(call: FamilyCall) -> TopologyPlan:
     2 per dimension (1 for a size of 2), diameter the sum of floor(size / 2), reverse-symmetric. BFB is
     bandwidth-optimal, also when the sizes differ.
     """
-    sizes = _sizes(call)
+    sizes = grid_sizes(call)
     nodes = math.prod(sizes)
     links = nodes * sum(1 if size == 2 else 2 for size in sizes)
     return TopologyPlan(str(call), nodes, links, lambda: _torus(str(call), sizes))
@@ -163,7 +167,7 @@ def plan_mesh(call: FamilyCall) -> TopologyPlan:
 
     Every size >= 2; diameter the sum of size - 1; not regular unless all sizes are 2; reverse-symmetric.
     """
-    sizes = _sizes(call)
+    sizes = grid_sizes(call)
     nodes = math.prod(sizes)
     links = sum(2 * (size - 1) * (nodes // size) for size in sizes)
     return TopologyPlan(str(call), nodes, links, lambda: _mesh(str(call), sizes))
@@ -176,17 +180,8 @@ def plan_hypercube(call: FamilyCall) -> TopologyPlan:
     """
     (n,) = fixed_numbers(call, "hypercube:n", 1)
     require(n >= 1, "hypercube:n must have n >= 1", call, "use hypercube:1 for a pair of nodes")
-    require(n <= _MAX_DIMENSIONS, f"hypercube:n must have n <= {_MAX_DIMENSIONS}", call, "choose a smaller network")
+    require(n <= MAX_DIMENSIONS, f"hypercube:n must have n <= {MAX_DIMENSIONS}", call, "choose a smaller network")
     return TopologyPlan(str(call), 2**n, n * 2**n, lambda: _hypercube(str(call), n))
-
-
-def _sizes(call: FamilyCall) -> list[int]:
-    syntax = f"{call.name}:AxBx…"
-    sizes = whole_numbers(call, syntax, separator="x")
-    require(min(sizes) >= 2, f"every dimension of {call.name} must be >= 2", call, "leave out dimensions of 1")
-    rule = f"{call.name} must have at most {_MAX_DIMENSIONS} dimensions"
-    require(len(sizes) <= _MAX_DIMENSIONS, rule, call, "choose a smaller network")
-    return sizes
 
 
 def _grid(sizes: list[int]) -> NDArray[np.int64]:
@@ -270,8 +265,8 @@ def plan_twisted_hypercube(call: FamilyCall) -> TopologyPlan:
     """
     (n,) = fixed_numbers(call, "twisted-hypercube:n", 1)
     require(n >= 3, "twisted-hypercube:n must have n >= 3", call, "use twisted-hypercube:3")
-    rule = f"twisted-hypercube:n must have n <= {_MAX_DIMENSIONS}"
-    require(n <= _MAX_DIMENSIONS, rule, call, "choose a smaller network")
+    rule = f"twisted-hypercube:n must have n <= {MAX_DIMENSIONS}"
+    require(n <= MAX_DIMENSIONS, rule, call, "choose a smaller network")
     return TopologyPlan(str(call), 2**n, n * 2**n, lambda: _twisted_hypercube(str(call), n))
 
 
