@@ -1,29 +1,25 @@
-"""The base graphs that ship with this package: entries with edges or a group, claims and a content id.
+"""The base graphs that ship with this package: edges or a group, claims, and stored schedules.
 
 The only file in `synth` that reads files: data of the package itself, as constant as its code.
 """
 
-import difflib
 import json
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from chorale.synth.errors import ChoraleError, InvalidInput, UnknownName
-from chorale.synth.identity import content_id, parse_rational
+from chorale.synth.errors import UnknownName
 
-FORMAT = "chorale-bases/1"
-_WAY_OUT = (
-    "restore the file from the distribution, or write it anew with chorale.synth.topology.bases.database.write_entries"
-)
+BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Allgather in `steps` steps at T_B = `bandwidth_factor` M / B, by `method`: "bfb", or "own" for what is stored."""
+    """Allgather takes `steps` steps and T_B = `bandwidth_factor` M / B with `method`: "bfb", or "own" (stored)."""
 
     method: str
     steps: int
@@ -48,11 +44,11 @@ class BaseEntry:
 
     edges:      (source, target), sorted by (target, source)
     group:      (m, k, r, l) of `chorale.synth.topology.families.directed`, with `generators` by rank
-    claim:      what a test re-derives; nothing relies on it unverified
-    schedule:   its own schedule where that is better than BFB
-    transposed_schedule: the same for the transpose, where that is not the same network, of equal loads in every step;
+    claim:      re-derived by a test; nothing relies on it without verification
+    schedule:   its own schedule if that is better than BFB
+    transposed_schedule: the same for the transpose if that is another network; it has equal loads in every step, and
                 the claim holds for it too
-    source:     where it comes from
+    source:     paper or search that it comes from
     """
 
     name: str
@@ -71,99 +67,35 @@ class BaseEntry:
         return self.schedule is not None
 
 
-def read_entries(content: bytes, file_name: str) -> dict[str, BaseEntry]:
-    """Return the entries in `content` by name, each checked against its content id.
-
-    Raises InvalidInput naming the file and entry for anything that is not as it was written.
-    """
-    rule = f"{file_name} must be of the format {FORMAT}"
-    try:
-        document = json.loads(content)
-        if set(document) != {"format", "entries"} or document["format"] != FORMAT:
-            raise ValueError(rule)
-        items: list[dict[str, Any]] = [dict(item) for item in document["entries"]]
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(rule, str(error) or "something else", _WAY_OUT) from None
-    entries: dict[str, BaseEntry] = {}
-    for number, item in enumerate(items):
-        what = f"entry {item.get('name', f'number {number}')} of {file_name}"
-        facts = {key: value for key, value in item.items() if key != "id"}
-        try:
-            stated, found = item["id"], content_id(facts)
-            entry = _entry(facts) if stated == found else None
-        except (AttributeError, KeyError, TypeError, ValueError, ChoraleError) as error:
-            raise InvalidInput(f"{what} must be of the format {FORMAT}", str(error), _WAY_OUT) from None
-        if entry is None:
-            rule = f"{what} must have the content that its id names"
-            raise InvalidInput(rule, f"id {stated}, content {found}", _WAY_OUT)
-        if entry.name in entries:
-            raise InvalidInput(f"entries of {file_name} must have names of their own", entry.name, _WAY_OUT)
-        entries[entry.name] = entry
-    return entries
-
-
-def write_entries(entries: Iterable[BaseEntry]) -> bytes:
-    """Return the file that `read_entries` reads: JSON, one entry a line, with content ids."""
-    all_facts = [_facts(entry) for entry in entries]
-    lines = [json.dumps({**facts, "id": content_id(facts)}, separators=(",", ":")) for facts in all_facts]
-    return (f'{{"format":"{FORMAT}","entries":[\n' + ",\n".join(lines) + "\n]}\n").encode()
-
-
-def _facts(entry: BaseEntry) -> dict[str, Any]:
-    """Return the entry as JSON has it, in the order of the files; its content id is that of these facts."""
-    claim = entry.claim
-    facts: dict[str, Any] = {
-        "name": entry.name,
-        "nodes": entry.nodes,
-        "degree": entry.degree,
-        "claim": {
-            "method": claim.method,
-            "steps": claim.steps,
-            "bandwidth_factor": str(claim.bandwidth_factor),
-        },
-    }
-    if entry.edges is not None:
-        facts["edges"] = entry.edges
-    if entry.group is not None:
-        facts |= {"group": entry.group, "generators": entry.generators}
-    for key, sends in (("schedule", entry.schedule), ("transposed_schedule", entry.transposed_schedule)):
-        if sends is not None:
-            facts[key] = {"chunks_per_shard": sends.chunks_per_shard, "rows": sends.rows}
-    return facts | {"source": entry.source}
-
-
-def _entry(facts: Mapping[str, Any]) -> BaseEntry:
-    """Return the entry of `facts`, whose content id has been checked."""
-    claim, edges = facts["claim"], facts.get("edges")
-    factor = parse_rational(claim["bandwidth_factor"], "bandwidth_factor")
-    schedules = {
-        key: StoredSends(sends["chunks_per_shard"], tuple(map(tuple, sends["rows"])))
-        for key in ("schedule", "transposed_schedule")
-        if (sends := facts.get(key)) is not None
-    }
-    group = facts.get("group")
-    return BaseEntry(
-        name=facts["name"],
-        nodes=facts["nodes"],
-        degree=facts["degree"],
-        claim=Claim(claim["method"], claim["steps"], factor),
-        source=facts["source"],
-        edges=None if edges is None else tuple((source, target) for source, target in edges),
-        group=None if group is None else (group[0], group[1], group[2], group[3]),
-        generators=tuple(facts.get("generators", ())),
-        **schedules,
-    )
-
-
-BASE_FILES = ("special.json", "cayley.json", "searched.json")
+def base_documents(file_name: str) -> list[dict[str, Any]]:
+    """Return the entries of a file of the database as JSON has them; `id` is the content id of all other members."""
+    content = pkgutil.get_data("chorale.synth.topology.bases", file_name)
+    assert content is not None  # the package is in a folder or a zip file
+    return list(json.loads(content)["entries"])
 
 
 @cache
 def load_bases() -> Mapping[str, BaseEntry]:
-    """Return all shipped entries by name, read and checked once."""
+    """Return all entries by name, in the order of the files."""
     entries: dict[str, BaseEntry] = {}
-    for file_name in BASE_FILES:
-        entries |= read_entries(base_file_content(file_name), file_name)
+    for facts in (facts for file_name in BASE_FILES for facts in base_documents(file_name)):
+        claim, edges, group = facts["claim"], facts.get("edges"), facts.get("group")
+        schedules = {
+            key: StoredSends(facts[key]["chunks_per_shard"], tuple(map(tuple, facts[key]["rows"])))
+            for key in ("schedule", "transposed_schedule")
+            if key in facts
+        }
+        entries[facts["name"]] = BaseEntry(
+            name=facts["name"],
+            nodes=facts["nodes"],
+            degree=facts["degree"],
+            claim=Claim(claim["method"], claim["steps"], Fraction(claim["bandwidth_factor"])),
+            source=facts["source"],
+            edges=None if edges is None else tuple((source, target) for source, target in edges),
+            group=None if group is None else (group[0], group[1], group[2], group[3]),
+            generators=tuple(facts.get("generators", ())),
+            **schedules,
+        )
     return entries
 
 
@@ -173,25 +105,11 @@ def names_of(nodes: int, degree: int) -> tuple[str, ...]:
     return tuple(name for name, entry in load_bases().items() if (entry.nodes, entry.degree) == (nodes, degree))
 
 
-def base_names() -> tuple[str, ...]:
-    """Return the names of all shipped entries, in the order of the files."""
-    return tuple(load_bases())
-
-
 def base_entry(name: str) -> BaseEntry:
-    """Return the entry called `name`; raises InvalidInput with the names that come close."""
+    """Return the entry called `name`. Raises UnknownName with similar names."""
     entries = load_bases()
     if name in entries:
         return entries[name]
-    close = difflib.get_close_matches(name, entries, n=3)
-    suggestion = (
-        f"did you mean {' or '.join(map(repr, close))}?" if close else f"choose from {', '.join(list(entries)[:8])}, …"
-    )
-    raise UnknownName("base", name, suggestion)
-
-
-def base_file_content(file_name: str) -> bytes:
-    """Return the bytes of a file of the database."""
-    content = pkgutil.get_data("chorale.synth.topology.bases", file_name)
-    assert content is not None  # the package is in a folder or a zip file
-    return content
+    close = " or ".join(map(repr, get_close_matches(name, entries, n=3)))
+    hint = f"did you mean {close}?" if close else f"choose from {', '.join(list(entries)[:8])}, …"
+    raise UnknownName("base", name, hint)

@@ -9,10 +9,11 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.finder.cayley_search import CayleySearch, search_cayley_graphs
+from chorale.synth.identity import content_id
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.expand.expand import base_schedule
 from chorale.synth.topology.bases import database
-from chorale.synth.topology.bases.database import BaseEntry, read_entries
+from chorale.synth.topology.bases.database import BaseEntry
 from chorale.synth.topology.check import check_topology
 from chorale.synth.topology.families.bases import base_topology
 from chorale.synth.verify.verified import VerifiedSchedule
@@ -20,7 +21,7 @@ from chorale.synth.verify.verify import verify
 from tests.bfb_cost import moore_steps
 
 ENTRIES = list(database.load_bases().values())
-SEARCHED = read_entries(database.base_file_content("searched.json"), "searched.json")
+SEARCHED = {facts["name"]: database.load_bases()[facts["name"]] for facts in database.base_documents("searched.json")}
 
 
 def claimed_schedule(entry: BaseEntry) -> VerifiedSchedule:
@@ -42,12 +43,20 @@ def test_claim(entry):
     assert entry.source
 
 
+@pytest.mark.parametrize("file_name", database.BASE_FILES)
+def test_ids_are_those_of_the_content(file_name):
+    documents = database.base_documents(file_name)
+    assert len({facts["name"] for facts in documents}) == len(documents)
+    for facts in documents:
+        assert facts.pop("id") == content_id(facts), facts["name"]
+
+
 def test_what_is_there():
-    assert database.base_names()[:6] == ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2", "d3")
-    assert {f"cayley-{nodes}-{degree}" for nodes in range(6, 73) for degree in (2, 3, 4)} < set(database.base_names())
+    assert list(database.load_bases())[:6] == ["diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2", "d3"]
+    assert {f"cayley-{nodes}-{degree}" for nodes in range(6, 73) for degree in (2, 3, 4)} < set(database.load_bases())
     assert database.base_entry("cayley-32-4").claim.steps == moore_steps(32, 4) == 3
     assert database.base_entry("cayley-128-4").claim.steps == moore_steps(128, 4) == 4
-    assert [entry.name for entry in ENTRIES if entry.has_stored_schedule] == list(database.base_names()[:5])
+    assert [entry.name for entry in ENTRIES if entry.has_stored_schedule] == list(database.load_bases())[:5]
 
 
 def test_no_base_of_the_search_is_dominated():
