@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from gzip import decompress
@@ -159,50 +159,24 @@ for all sizes from the smallest up to a size at which the second value holds.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Fallbacks:
-    """Runs in which the runtime did not execute the program: out of place for the schedules in `in_place_only`, and in
-    place for small sizes.
-
-    largest_small_bytes: largest size that fell back in place, 0 if none did
-    """
-
-    in_place_only: frozenset[ScheduleOrigin]
-    largest_small_bytes: Mapping[ScheduleOrigin, int]
-
-    def applies(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether the runtime took its own algorithm."""
-        if configuration.origin not in self.in_place_only:
-            return False
-        return not configuration.in_place or size_bytes <= self.largest_small_bytes[configuration.origin]
-
-
-def find_fallbacks(runs: Iterable[RecordedRun]) -> Fallbacks:
-    """Return what fell back among `runs` of schedules (the library's own runs must not be among them)."""
-    times = _times(runs)
-    ratios = _ratios(times)
-    in_place_only = frozenset(_far_slower(ratios) | _alike(times))
-    return Fallbacks(in_place_only, {origin: _largest_small(ratios.get(origin, {})) for origin in in_place_only})
-
-
 MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]
 
 
-def _times(runs: Iterable[RecordedRun]) -> MedianTimes:
+def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
+    """Return the schedules among `runs` that the runtime never executed out of place, and the largest size at which it
+    did not execute each in place either, 0 if there is none. The library's own runs must not be among them.
+    """
     grouped: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
     for run in runs:
         grouped[run.configuration, run.size_bytes].append(run.time_s)
-    return {key: median(times) for key, times in grouped.items()}
-
-
-def _ratios(times: MedianTimes) -> dict[ScheduleOrigin, dict[int, list[float]]]:
-    """Return out of place over in place by size, one for each buffer."""
-    grouped: dict[ScheduleOrigin, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for (configuration, size_bytes), out_s in times.items():
+    times_s = {key: median(times) for key, times in grouped.items()}
+    # Times out of place over those in place, for each buffer.
+    ratios: dict[ScheduleOrigin, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (configuration, size_bytes), out_s in times_s.items():
         other = RecordedConfiguration(configuration.origin, configuration.buffer_bytes, in_place=True)
-        if not configuration.in_place and (other, size_bytes) in times:
-            grouped[configuration.origin][size_bytes].append(out_s / times[other, size_bytes])
-    return grouped
+        if not configuration.in_place and (other, size_bytes) in times_s:
+            ratios[configuration.origin][size_bytes].append(out_s / times_s[other, size_bytes])
+    return {origin: _largest_small(ratios.get(origin, {})) for origin in _far_slower(ratios) | _alike(times_s)}
 
 
 def _far_slower(ratios: Mapping[ScheduleOrigin, Mapping[int, list[float]]]) -> set[ScheduleOrigin]:
@@ -245,45 +219,22 @@ SAME_SETTINGS_TOLERANCE = 0.1
 """Several times of one configuration that are further above the fastest were made with other settings, unrecorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchNoise:
-    """Times of launches relative to their median, by fabric and size; empty if nothing was launched often enough."""
+def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list[float]]:
+    """Return times of launches over their median, by fabric and size; none where nothing was launched often enough.
 
-    deviations: Mapping[tuple[str, int], tuple[float, ...]]
-
-    def draw_s(
-        self, key: str, fabric: str, size_bytes: int, times_s: Sequence[float], repeats: int, seed: int
-    ) -> tuple[float, ...]:
-        """Return the seconds of `repeats` launches: each is one of `times_s` times a deviation.
-
-        Of several times, only those with the settings of the fastest count, see `SAME_SETTINGS_TOLERANCE`. `key` and
-        `seed` determine the draw, so that it does not depend on other draws. Without recorded deviations the times are
-        returned unchanged.
-        """
-        usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]
-        random = np.random.default_rng([seed, int(content_id({"key": key, "size_bytes": size_bytes})[:16], 16)])
-        deviations = self.deviations.get((fabric, size_bytes), (1.0,))
-        launches = zip(random.choice(usable, repeats), random.choice(deviations, repeats), strict=True)
-        return tuple(float(time_s * deviation) for time_s, deviation in launches)
-
-
-def launch_noise(runs: Iterable[RecordedRun]) -> LaunchNoise:
-    """Return the deviations among `runs`, which must all be of the library's own algorithm.
-
-    Runs are of the same thing if fabric, collective, placement, buffer and size are.
+    `runs` must all be of the library's own algorithm. They are of the same thing if fabric, collective, placement,
+    buffer and size are.
     """
     same: dict[tuple[str, str, bool, int | None, int], list[float]] = defaultdict(list)
     for run in runs:
-        made = run.configuration
-        same[made.origin.fabric, made.origin.collective, made.in_place, made.buffer_bytes, run.size_bytes].append(
-            run.time_s
-        )
+        made, origin = run.configuration, run.configuration.origin
+        same[origin.fabric, origin.collective, made.in_place, made.buffer_bytes, run.size_bytes].append(run.time_s)
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for (fabric, _, _, _, size_bytes), times in same.items():
-        if len(times) >= MIN_LAUNCHES:
-            middle = median(times)
-            found[fabric, size_bytes] += [time_s / middle for time_s in times]
-    return LaunchNoise({key: tuple(deviations) for key, deviations in found.items()})
+    for (fabric, _, _, _, size_bytes), times_s in same.items():
+        if len(times_s) >= MIN_LAUNCHES:
+            middle = median(times_s)
+            found[fabric, size_bytes] += [time_s / middle for time_s in times_s]
+    return found
 
 
 LIBRARY_GENERATORS = ("RCCL", "NCCL")
@@ -305,8 +256,12 @@ class RecordedTable:
             self._runs.setdefault(run.configuration, {}).setdefault(run.size_bytes, []).append(run)
         every = (run for sizes in self._runs.values() for same in sizes.values() for run in same)
         schedules = [run for run in every if not is_library(run.configuration)]
-        self._fallbacks = find_fallbacks(schedules)
-        self._noise = launch_noise(run for run in schedules if not run.configuration.in_place and self._fell_back(run))
+        self._largest_fallen = find_fallbacks(schedules)
+        self._deviations = launch_deviations(
+            run
+            for run in schedules
+            if not run.configuration.in_place and self.fell_back(run.configuration, run.size_bytes)
+        )
 
     @classmethod
     def read(cls, text: str) -> RecordedTable:
@@ -325,19 +280,11 @@ class RecordedTable:
 
     def configurations(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
         """Return all configurations of schedules, in the order of the table; those that fell back are among them."""
-        return tuple(
-            one
-            for one in self._runs
-            if (one.origin.fabric, one.origin.collective) == (fabric, collective) and not is_library(one)
-        )
+        return self._measured(fabric, collective, by_library=False)
 
     def libraries(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
         """Return the configurations of vendors' libraries."""
-        return tuple(
-            one
-            for one in self._runs
-            if (one.origin.fabric, one.origin.collective) == (fabric, collective) and is_library(one)
-        )
+        return self._measured(fabric, collective, by_library=True)
 
     def sizes_bytes(self, configuration: RecordedConfiguration) -> tuple[int, ...]:
         """Return at which sizes `configuration` was measured, smallest first; none if it was not."""
@@ -352,7 +299,8 @@ class RecordedTable:
 
     def fell_back(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
         """Return whether the runtime took its own algorithm instead of the schedule, see `find_fallbacks`."""
-        return self._fallbacks.applies(configuration, size_bytes)
+        largest = self._largest_fallen.get(configuration.origin)
+        return largest is not None and (not configuration.in_place or size_bytes <= largest)
 
     def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
         """Return whether no element of any launch is known to be wrong, see `is_checked`.
@@ -368,12 +316,23 @@ class RecordedTable:
     def draw_s(
         self, configuration: RecordedConfiguration, size_bytes: int, repeats: int, seed: int
     ) -> tuple[float, ...]:
-        """Return the seconds of `repeats` launches, drawn from the record, see `chorale.runners.recorded.table`.
+        """Return the seconds of `repeats` launches: each is a recorded time times a recorded deviation.
 
-        Raises InvalidInput for what was not measured.
+        Of several times, only those with the settings of the fastest count, see `SAME_SETTINGS_TOLERANCE`. The
+        configuration and `seed` determine the draw, so that it does not depend on other draws. Without recorded
+        deviations the times are returned unchanged. Raises InvalidInput for what was not measured.
         """
         times_s = self.times_s(configuration, size_bytes)
-        return self._noise.draw_s(str(configuration), configuration.origin.fabric, size_bytes, times_s, repeats, seed)
+        usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]
+        key = content_id({"key": str(configuration), "size_bytes": size_bytes})
+        random = np.random.default_rng([seed, int(key[:16], 16)])
+        deviations = self._deviations.get((configuration.origin.fabric, size_bytes), (1.0,))
+        launches = zip(random.choice(usable, repeats), random.choice(deviations, repeats), strict=True)
+        return tuple(float(time_s * deviation) for time_s, deviation in launches)
+
+    def _measured(self, fabric: str, collective: str, by_library: bool) -> tuple[RecordedConfiguration, ...]:
+        wanted = (fabric, collective, by_library)
+        return tuple(one for one in self._runs if (one.origin.fabric, one.origin.collective, is_library(one)) == wanted)
 
     def _at(self, configuration: RecordedConfiguration, size_bytes: int) -> list[RecordedRun]:
         runs = self._runs.get(configuration, {}).get(size_bytes)
@@ -384,9 +343,6 @@ class RecordedTable:
                 way_out = f"choose from {', '.join(format_size(size) for size in sizes)}"
             raise InvalidInput(f"{configuration} must have been measured at the size", size_bytes, way_out)
         return runs
-
-    def _fell_back(self, run: RecordedRun) -> bool:
-        return self.fell_back(run.configuration, run.size_bytes)
 
 
 def is_library(configuration: RecordedConfiguration) -> bool:
