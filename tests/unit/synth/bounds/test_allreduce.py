@@ -13,7 +13,7 @@ from chorale.synth.bounds.lower_bound import (
     reduce_scatter_allgather_time,
     single_rank_cuts,
 )
-from chorale.synth.bounds.optimum import CutSearch, search_for
+from chorale.synth.bounds.optimum import search_for
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
@@ -85,13 +85,3 @@ def test_cuts_around_single_ranks_are_moved_by_symmetries() -> None:
         [cut.tolist() for cut in single_rank_cuts(search_for(topology, ALLGATHER))] for topology in (alone, symmetric)
     ]
     assert cuts[0] == cuts[1] == [[rank, ranks + rank] for rank in range(ranks)]
-
-
-def test_symmetries_save_questions_about_single_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Fraction] = []
-    violated_cut = CutSearch.violated_cut
-    monkeypatch.setattr(
-        CutSearch, "violated_cut", lambda self, times, k: asked.append(times) or violated_cut(self, times, k)
-    )
-    single_rank_cuts(search_for(parse_topology("a100:2"), ALLGATHER))
-    assert len(asked) < 16

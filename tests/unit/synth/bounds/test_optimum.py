@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from chorale.synth.bounds import optimum as fewest_trees_module
-from chorale.synth.bounds.optimum import CutSearch, Optimum, fixed_k_optimum, integral_trees, optimum
+from chorale.synth.bounds.optimum import Optimum, fixed_k_optimum, integral_trees, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.links import Link, Links
@@ -169,9 +169,3 @@ def test_a_rank_that_nothing_reaches_is_named() -> None:
 def test_what_has_no_optimum_is_refused(collective: Collective, k: int, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         fixed_k_optimum(parse_topology("ring:4"), collective, k)
-
-
-def test_ranks_that_have_passed_are_not_asked_again() -> None:
-    search = CutSearch.of(random_fabric(1), [1] * random_fabric(1).compute_count)  # type: ignore[arg-type]
-    assert search.violated_cut(Fraction(1000), 1) is None
-    assert search.settled[: search.topology.compute_count].all()

@@ -104,10 +104,6 @@ def test_large_networks_stop_at_the_lower_bound():
     assert verify(schedule).cost.time_per_byte == bound
 
 
-def test_a_second_method_is_tried_where_the_first_misses_the_bound():
-    assert limited("switch:4,100", max_ranks_all_methods=2).method == "forest"
-
-
 def test_options_leave_the_methods_that_obey_them():
     assert cost_of("auto", "torus:3x3", "allgather", Options(k=1))[1] in ("forest", "blink")
 

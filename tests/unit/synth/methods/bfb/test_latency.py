@@ -93,16 +93,6 @@ def test_the_schedule_is_right_and_takes_what_the_certificate_says(topology, siz
 
 
 @given(timed_networks(6), SIZES)
-def test_no_other_schedule_along_shortest_paths_is_faster(topology, size_bytes):
-    """The schedules that ignore latencies are among them, and no number of chunks is better than any."""
-    least_s = least_time(topology, bfb_allgather(topology, SERIAL, 1, size_bytes=size_bytes).certificate)
-    for chunks in (1, 2, 5):
-        timed = verify(bfb_allgather(topology, SERIAL, chunks, size_bytes=size_bytes), size_bytes)
-        plain = verify(bfb_allgather(topology, SERIAL, chunks), size_bytes)
-        assert least_s <= timed.cost.time_s <= plain.cost.time_s
-
-
-@given(timed_networks(6), SIZES)
 def test_reduce_scatter_and_allreduce_are_right(topology, size_bytes):
     for collective in (REDUCE_SCATTER, ALLREDUCE):
         verified = synthesize("bfb", topology, collective, Options(size_bytes=size_bytes), SERIAL)

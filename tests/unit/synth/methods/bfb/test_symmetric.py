@@ -12,7 +12,6 @@ from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb
 from chorale.synth.methods.bfb.plan import certificate_of, make_plan, network_of
 from chorale.synth.methods.catalog import form_of, synthesize
-from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.bfb_certificate import check_bfb_steps
 from chorale.synth.verify.verify import verify
@@ -46,13 +45,6 @@ def test_rank_0_receives_what_the_full_schedule_gives_it(topology):
     for column, other in zip(base.columns, expected.columns, strict=True):
         assert column.dtype == other.dtype
         assert column.tolist() == other.tolist()
-
-
-@pytest.mark.parametrize("chunks", [1, 2, 5])
-def test_a_given_number_of_chunks(chunks):
-    schedule = symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL, chunks)
-    assert schedule.chunks_per_shard == chunks
-    assert verify(schedule).cost == synthesize("bfb", unequal_torus(), ALLREDUCE, Options(chunks=chunks), SERIAL).cost
 
 
 @NETWORKS

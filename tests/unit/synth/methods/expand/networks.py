@@ -1,7 +1,6 @@
-"""Random bases, and what the paper's definitions of expanded schedules say, node by node and send by send."""
+"""Random bases, and the sends of their schedules in words of nodes."""
 
 from collections import Counter
-from itertools import product
 from typing import NamedTuple
 
 from hypothesis import strategies as st
@@ -63,75 +62,3 @@ def sends(schedule: Schedule) -> Counter[Send]:
     for step, src, dst, shard, lo, hi in zip(*(column.tolist() for column in columns), strict=True):
         counted.update(Send(step, src, dst, shard, chunk) for chunk in range(lo, hi))
     return counted
-
-
-def line_sends(base: Schedule) -> Counter[Send]:
-    """Return the sends of definition 1, by pairs of links."""
-    links, rows = base.topology.links, base.transfers
-    ends = sorted(range(len(links)), key=lambda link: (links.src[link], links.dst[link], link))
-    rank = {link: place for place, link in enumerate(ends)}
-    src, dst = links.src.tolist(), links.dst.tolist()
-    expected: Counter[Send] = Counter()
-    for first, second in product(range(len(links)), repeat=2):
-        if dst[first] == src[second] and first != second:
-            node, neighbour = rank[first], rank[second]
-            expected.update(Send(0, node, neighbour, node, chunk) for chunk in range(base.chunks_per_shard))
-    for step, route, shard, lo, hi in zip(*(column.tolist() for column in rows.columns[:5]), strict=True):
-        for into, out in product(range(len(links)), repeat=2):
-            if dst[into] == shard and src[out] == dst[route] and into != out:
-                node, neighbour, origin = rank[route], rank[out], rank[into]
-                expected.update(Send(step + 1, node, neighbour, origin, chunk) for chunk in range(lo, hi))
-    return expected
-
-
-def degree_sends(base: Schedule, copies: int, chunks: int) -> Counter[Send]:
-    """Return the sends of definition 2, with `chunks` per shard."""
-    factor = chunks // base.chunks_per_shard
-    expected: Counter[Send] = Counter()
-    for send, count in sends(base).items():
-        for own, other, part in product(range(copies), range(copies), range(factor)):
-            u, w, v = send.src * copies + own, send.dst * copies + other, send.shard * copies + own
-            expected[Send(send.step, u, w, v, send.chunk * factor + part)] += count
-    if copies == 1:
-        return expected
-    links = base.topology.links
-    for node, own, other in product(range(base.topology.node_count), range(copies), range(copies)):
-        if own == other:
-            continue
-        sources = sorted(u * copies + copy for u in links.src[links.dst == node].tolist() for copy in range(copies))
-        size = chunks // len(sources)
-        for part, source in enumerate(sources):
-            for chunk in range(part * size, (part + 1) * size):
-                expected[Send(base.steps, source, node * copies + other, node * copies + own, chunk)] += 1
-    return expected
-
-
-def power_sends(base: Schedule, times: int) -> Counter[Send]:
-    """Return the sends of definition 14, by tuples of nodes."""
-    nodes, chunks = base.topology.node_count, base.chunks_per_shard
-    expected: Counter[Send] = Counter()
-    for (step, u, v, w, chunk), count in sends(base).items():
-        for stage in range(times):
-            for x, y, z in product(
-                product(range(nodes), repeat=stage),
-                product(range(nodes), repeat=stage),
-                product(range(nodes), repeat=times - 1 - stage),
-            ):
-                for part in range(times):
-                    src, dst, shard = (
-                        _rank(_shifted(node, part), nodes) for node in ((*y, u, *z), (*y, v, *z), (*x, w, *z))
-                    )
-                    when = step + stage * base.steps
-                    expected[Send(when, src, dst, shard, part * chunks + chunk)] += count
-    return expected
-
-
-def _shifted(node: tuple[int, ...], places: int) -> tuple[int, ...]:
-    return node[len(node) - places :] + node[: len(node) - places]
-
-
-def _rank(node: tuple[int, ...], nodes: int) -> int:
-    rank = 0
-    for coordinate in node:
-        rank = rank * nodes + coordinate
-    return rank

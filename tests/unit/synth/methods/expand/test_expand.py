@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
@@ -20,9 +19,7 @@ from chorale.synth.methods.expand.expand import (
 from chorale.synth.methods.expand.prediction import predict_allgather
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.grammar import parse_spec
-from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.methods.expand.networks import SERIAL
@@ -137,23 +134,6 @@ def test_the_own_schedule_is_found_whatever_the_spec():
     again = Topology("file:fabric.json", diamond.node_ids, 8, diamond.links)
     assert stored_allgather(again) is not None
     assert verify(base_allgather(again, SERIAL, None)).cost.bandwidth_factor == Fraction(7, 8)
-
-
-@pytest.mark.parametrize("spec", ["base:d3", "kautz:2,2", "uniring:3,5", "dbjmod:2,3", "torus:3x4", "genkautz:2,6"])
-def test_mirror_images_take_links_onto_links(spec):
-    topology = parse_topology(spec)
-    image = isomorphism(topology, transpose(topology))
-    assert sorted(image) == list(range(topology.node_count))
-    moved = Links.of_unit_capacity(image[topology.links.src], image[topology.links.dst])
-    mirrored = transpose(topology).links
-    assert np.array_equal(moved.src, mirrored.src)
-    assert np.array_equal(moved.dst, mirrored.dst)
-
-
-@pytest.mark.parametrize("spec", ["diamond", "dbjmod:2,4", "dbjmod:3,2", "dbjmod:4,2"])
-def test_networks_without_mirror_image(spec):
-    topology = parse_topology(spec)
-    assert isomorphism(topology, transpose(topology)) is None
 
 
 def test_chunks_are_cut_on_request():

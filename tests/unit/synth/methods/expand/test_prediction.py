@@ -26,7 +26,6 @@ from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verify import verify
-from tests.properties import random_cases
 from tests.unit.synth.methods.expand.networks import SERIAL, breadth_first, regular_networks
 
 MOST_LINKS = 1500
@@ -134,21 +133,3 @@ def test_a_walk_that_comes_back_to_its_first_link_saves_nothing_twice():
 def test_costs_are_predicted_for_regular_networks_of_unit_capacity(spec):
     with pytest.raises(InvalidInput, match="is predicted on regular networks of unit capacity"):
         predict_allgather(spec, SERIAL)
-
-
-@random_cases(20)
-@given(regular_networks(5, loops=False), st.integers(2, 3))
-def test_the_theorems_in_closed_form(network, count):
-    def schedule_of_base(base: BaseNetwork):
-        return breadth_first(transpose(network) if base.transposed else network)
-
-    leaf, nodes = BaseNetwork("random", transposed=False), network.node_count
-    base = predict(leaf, schedule_of_base)
-    degree, power = (
-        predict(DegreeExpansion(leaf, count), schedule_of_base),
-        predict(CartesianPower(leaf, count), schedule_of_base),
-    )
-    assert (degree.steps, power.steps) == (base.steps + 1, count * base.steps)
-    assert degree.bandwidth_factor == base.bandwidth_factor + Fraction(count - 1, count * nodes)
-    times = Fraction(nodes, nodes - 1) * Fraction(nodes**count - 1, nodes**count)
-    assert power.bandwidth_factor == base.bandwidth_factor * times

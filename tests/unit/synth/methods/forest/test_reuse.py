@@ -104,8 +104,3 @@ def test_other_schedules_are_refused():
 def test_pairs_of_trees_are_refused_since_their_roots_own_other_parts_than_shards():
     with pytest.raises(InvalidInput, match="a pipelined allreduce of one phase"):
         made("mesh:2x3", ALLREDUCE, warm_start=made("mesh:2x3", ALLREDUCE))
-
-
-def test_a_warm_start_makes_allreduce_of_two_phases():
-    old = made("mesh:2x3", REDUCE_SCATTER)
-    assert made("mesh:2x3", ALLREDUCE, warm_start=old).barriers

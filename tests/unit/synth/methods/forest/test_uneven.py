@@ -10,9 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chorale.synth.bounds.certificate import check_certificate
-from chorale.synth.bounds.optimum import optimum
 from chorale.synth.build.build import build_program
-from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, CollectiveName
+from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.forest.forest import MAX_UNITS, shard_units, uneven_forest, uneven_optimum
@@ -56,14 +55,6 @@ def test_schedules_take_what_the_narrowest_cut_needs(topology, data):
         assert time == best.bound.value or (topology.switch_count and not topology.is_eulerian)  # it cannot copy
 
 
-@pytest.mark.parametrize("spec", ["ring:4", "a100:2", "mesh:2x3"])
-def test_equal_sizes_are_the_collectives_of_equal_shards(spec):
-    topology = parse_topology(spec)
-    counts = [3] * topology.compute_count
-    for name, collective in ((GATHER, ALLGATHER), (SCATTER, REDUCE_SCATTER)):
-        assert uneven_optimum(topology, name, counts).bound.value == optimum(topology, collective).time_per_byte
-
-
 @pytest.mark.parametrize("name", [GATHER, SCATTER])
 def test_programs_do_what_the_schedule_says(name):
     verified = verify(uneven_forest(parse_topology("ring:4"), name, [3, 0, 1, 2]))
@@ -90,7 +81,7 @@ def test_what_cannot_be_is_refused():
     ring = parse_topology("ring:4")
     with pytest.raises(InvalidInput, match="allgather and reduce_scatter"):
         uneven_optimum(ring, CollectiveName.BROADCAST, [1] * 4)
-    with pytest.raises(InvalidInput, match="a size for each of 4 ranks"):
+    with pytest.raises(InvalidInput, match="sizes of shards must be 4, one per rank"):
         uneven_optimum(ring, GATHER, [1] * 3)
     best = uneven_optimum(ring, GATHER, [3, 0, 1, 2])
     forged = {**best.bound.to_json(ring), "time_per_byte": str(best.bound.value * 2)}

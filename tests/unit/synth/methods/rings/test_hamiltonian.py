@@ -20,19 +20,6 @@ def hops(order) -> set[tuple[int, int]]:
     return forward | {(dst, src) for src, dst in forward}
 
 
-def remaining_is_one_cycle(topology, taken: set[tuple[int, int]]) -> bool:
-    """Whether the links that are not `taken` form one cycle through all nodes (brute force)."""
-    free: dict[int, list[int]] = {}
-    for src, dst in zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True):
-        if (src, dst) not in taken:
-            free.setdefault(src, []).append(dst)
-    before, node, length = -1, 0, 0
-    while length == 0 or node != 0:
-        before, node = node, next(other for other in free[node] if other != before)
-        length += 1
-    return length == topology.compute_count
-
-
 @pytest.mark.parametrize("rows", range(3, 13))
 @pytest.mark.parametrize("columns", range(3, 13))
 def test_cycles_of_tori_exist_just_where_the_papers_condition_holds(rows, columns):
@@ -52,17 +39,7 @@ def test_cycles_of_tori_exist_just_where_the_papers_condition_holds(rows, column
     assert not hops(first) & hops(second)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(6, 3), (10, 5), (12, 4), (6, 6), (9, 3)])
-def test_without_the_condition_the_free_links_are_several_cycles(rows, columns):
-    """The construction cannot work there: what its first cycle leaves over is no single cycle."""
-    topology = parse_topology(f"torus:{rows}x{columns}")
-    order = [row * columns + (place - row) % columns for row in range(rows) for place in range(columns)]
-    forward = set(pairwise([*order, order[0]]))
-    taken = forward | {(dst, src) for src, dst in forward}
-    assert remaining_is_one_cycle(topology, taken) == torus_has_disjoint_cycles(rows, columns)
-
-
-RINGS = [f"torus:{r}x{c}" for n in range(9, 65) for r, c in (s for s in shapes(n, 3) if len(s) == 2)]
+RINGS = [f"torus:{r}x{c}" for n in range(9, 37) for r, c in (s for s in shapes(n, 3) if len(s) == 2)]
 APPLICABLE = [
     spec
     for spec in RINGS
@@ -72,7 +49,7 @@ APPLICABLE = [
 
 @pytest.mark.parametrize("method", [hamiltonian_ring, bfb_ring])
 @pytest.mark.parametrize("spec", APPLICABLE)
-def test_all_tori_up_to_64_nodes(spec, method):
+def test_all_tori_up_to_36_nodes(spec, method):
     topology = parse_topology(spec)
     verified = verified_with_traffic(method(topology, ALLREDUCE))
     nodes = topology.compute_count

@@ -34,12 +34,9 @@ def messages(traffic, step):
 
 
 @pytest.mark.parametrize("method", ["ring", "biring"])
-@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
-@pytest.mark.parametrize(
-    "spec", ["ring:5", "torus:4x4", "biring:4,5", "uniring:2,4", "kautz:2,2", "switch:4,8", "dbt:6"]
-)
-def test_like_the_schedule(spec, collective, method):
-    check(parse_topology(spec), collective, method)
+@pytest.mark.parametrize("spec", ["biring:4,5", "switch:4,8", "dbt:6"])
+def test_like_the_schedule(spec, method):
+    check(parse_topology(spec), ALLREDUCE, method)
 
 
 @given(networks(2, 7), st.sampled_from(COLLECTIVES), st.sampled_from(["ring", "biring"]))

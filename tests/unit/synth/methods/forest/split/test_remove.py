@@ -80,16 +80,10 @@ def network_of(ranks: int, supply: int, arcs: list[tuple[int, int, int]]) -> For
     )  # fmt: skip
 
 
-def test_capacity_into_a_switch_that_it_cannot_pass_on_is_dropped() -> None:
-    split = remove_switches(network_of(2, 1, [(0, 2, 3), (1, 2, 2), (2, 0, 1), (2, 1, 1)]))
-    assert split.network.capacity.tolist() == [1, 1]
-    assert_paths_are_real(split)
-
-
 def test_a_refused_switch_is_called_by_its_name() -> None:
     network = optimal_network(random_fabric(50), 1)
     names = [f"node {number}" for number in range(network.nodes)]
-    with pytest.raises(InvalidInput, match=r"switch node 7, of which \d+ in and \d+ out could not be joined"):
+    with pytest.raises(InvalidInput, match=r"switch node 7, with \d+ trees in and \d+ trees out left to join"):
         remove_switches(network, names=names)
 
 
@@ -129,23 +123,8 @@ def test_a_failed_link_costs_short_detours_and_few_arcs(spec: str) -> None:
     assert len(split.network.src) > 0.95 * ranks * (ranks - 1)
 
 
-def test_rails_stay_rails_where_one_of_them_misses_a_rank() -> None:
-    topology = parse_topology("without(a100:16;node=3)")
-    network = remove_switches(optimal_network(topology)).network
-    place = np.array([name.split(".") for name in topology.node_ids[: topology.compute_count]]).astype(int)
-    one, other = place[network.src], place[network.dst]
-    between = (one[:, 0] != other[:, 0]) & (one[:, 1] % 2 == 0)
-    assert (one[between, 1] == other[between, 1]).all()
-
-
 @pytest.mark.parametrize("spec", ["fattree:8", "dragonfly:4,2,2"])
 def test_a_fabric_without_bottleneck_joins_every_two_ranks(spec: str) -> None:
     split = remove_switches(optimal_network(parse_topology(spec)))
     ranks = split.network.nodes
     assert len(split.network.src) == ranks * (ranks - 1)
-
-
-def test_equal_networks_give_equal_paths() -> None:
-    network = optimal_network(random_fabric(7))
-    one, other = remove_switches(network), remove_switches(network)
-    assert all(np.array_equal(*pair) for pair in zip(one.pieces, other.pieces, strict=True))
