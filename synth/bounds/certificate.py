@@ -1,16 +1,17 @@
 """Independent checkers of the certificates of bounds and all-to-all schedules. They share no code with the searches.
 
-A bound proves that nothing is faster; a verified schedule of the same time proves that it can be reached. For pairs of
-trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link obey, for every set T
-with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T); every switch receives at least what it forwards
-of a, and forwards at least what it receives of r; a + r <= b. Weights on these facts add up to a bound on the sum of x.
+A bound proves that no schedule is faster; a verified schedule of the same time proves that it can be reached.
 
-Prices: A pair is a tree that collects sums at a root and one that spreads the result from there. Both join all ranks;
-the first may also join switches that add, the second switches that multicast. They meet at a rank, or sums end at a
-switch that adds and a path leads from there to a switch that multicasts. A path joins two such nodes and costs at
-least their distance by the prices of links. So a pair costs at least the cheapest tree over all ranks and some of
-these switches in each direction, for the best root and the best sets of switches; all sets are tried. Pairs of total
-rate x pay at most what links, and adders with a limit (a price for each sum), can sell:
+Pairs of trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link satisfy, for every set T
+with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T). Every switch receives at least what it forwards
+of a, and forwards at least what it receives of r; a + r <= b. Weighted, these inequalities bound the sum of x.
+
+Prices: a pair is a tree that collects sums at a root and a tree that spreads the result from there. Both contain all
+ranks; the first may also contain switches that add, the second switches that multicast. They meet at a rank, or the
+sums end at a switch that adds, from where a path leads to a switch that multicasts. A path between two such nodes
+costs at least their distance by the prices of links. So a pair costs at least the cheapest tree over all ranks and
+some of these switches in each direction, for the best root and the best sets of switches; all sets are tried. Pairs of
+total rate x pay at most what links, and adders with a limit (a price for each sum), can sell:
 x <= sum(price * bandwidth) / (cheapest pair).
 """
 
@@ -33,7 +34,7 @@ Costs = list[list[int]]
 
 
 def least_tree(cost: Costs, root: int) -> int:
-    """Return the cost of a cheapest tree from `root` to all nodes, by Edmonds' algorithm (cycles are contracted).
+    """Return the cost of a cheapest tree from `root` to all nodes, by Edmonds' algorithm, which contracts cycles.
 
     O(nodes ^ 3).
     """
@@ -58,7 +59,7 @@ def least_tree(cost: Costs, root: int) -> int:
 
 
 def _labels(parent: Sequence[int], root: int) -> tuple[list[int], int]:
-    """Return the node of the contracted graph that each node belongs to, and their number; each cycle is one node."""
+    """Return each node's number in the contracted graph, in which a cycle is one node, and the size of that graph."""
     label, visited = [-1] * len(parent), [-1] * len(parent)
     count = 0
     for start in range(len(parent)):
@@ -102,25 +103,25 @@ _RULE = "the certificate of an all-to-all schedule must hold"
 
 
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the proven upper bound on the all-to-all rate, or raise CheckFailed.
+    """Return the proven upper bound on the all-to-all rate; raise CheckFailed if the certificate does not prove it.
 
-    Every unit from s to t pays at least the price distance, and a link earns at most price * capacity, so
-    rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
+    Every unit from s to t pays at least their distance by prices, and a link earns at most price * capacity, so rate <=
+    (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
     """
     prices = certificate.get("prices")
     if certificate.get("kind") != "alltoall-prices" or not isinstance(prices, list):
-        raise CheckFailed(_RULE, str(certificate.get("kind")), "make the schedule again")
+        raise CheckFailed(_RULE, str(certificate.get("kind")), "synthesize the schedule again")
     if len(prices) != len(topology.links) or not all(isinstance(price, int) and price >= 0 for price in prices):
-        raise CheckFailed(_RULE, "prices that are not one whole number >= 0 per link", "make the schedule again")
+        raise CheckFailed(_RULE, "prices that are not one whole number >= 0 per link", "synthesize the schedule again")
     earned = sum((price * link.bandwidth for price, link in zip(prices, topology.links, strict=True)), Fraction(0))
     ranks = range(topology.compute_count)
     paid = sum(sum(shortest_distances(topology, prices, source)[: len(ranks)]) for source in ranks)
     try:
         stated = Fraction(certificate.get("rate_upper", ""))
     except (TypeError, ValueError, ZeroDivisionError) as error:
-        raise CheckFailed(_RULE, "a rate_upper that is no rational number", "make the schedule again") from error
+        raise CheckFailed(_RULE, "a rate_upper that is no rational number", "synthesize the schedule again") from error
     if paid == 0 or earned / paid > stated:
-        raise CheckFailed(_RULE, f"prices that do not prove {stated}", "make the schedule again")
+        raise CheckFailed(_RULE, f"prices that do not prove {stated}", "synthesize the schedule again")
     return stated
 
 
@@ -178,9 +179,9 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
 def _by_weighted_cuts(
     topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool
 ) -> Fraction:
-    """Return what all cuts prove together, with weights, and what switches must receive of what they send.
+    """Return the time that weighted cuts prove together with the balance of switches.
 
-    Turned around for sums: what they must send of what they receive. Of switches that cannot copy (add) only.
+    A switch that cannot copy must receive what it sends; for sums, one that cannot add must send what it receives.
     """
     part, counted = "reduce" if outward else "gather", [Fraction(0)] * topology.compute_count
     for name in certificate.get(f"{part}_switches") or ():
@@ -217,9 +218,9 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 
 
 def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_shard: Fraction) -> Fraction:
-    """Return `time_per_shard` if k trees for each of `shards` cannot cross in less, else 0.
+    """Return `time_per_shard` if k trees for each of `shards` cannot cross in less time, else 0.
 
-    In any less time a link of bandwidth b carries fewer than k * b * time_per_shard trees, a whole number of them.
+    In less time, a link of bandwidth b carries a whole number of trees below k * b * time_per_shard.
     """
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise _failure(f"k = {k}")
@@ -228,10 +229,10 @@ def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_sh
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return 2 (groups - 1) over the bandwidth into all groups, the time, corrected for limited adders outside.
+    """Return 2 (groups - 1) / (bandwidth into all groups), corrected for limited adders outside.
 
-    Contract every group to one process. p processes need at least 2 (p - 1) messages to sum up an item and to learn the
-    sum, because the first that knows it has p - 1 messages in its past, and each other one receives another.
+    Contract every group to one process. p processes need at least 2 (p - 1) messages to sum an item and to learn the
+    sum: the first that knows the sum has p - 1 messages in its past, and each other process receives one more.
     """
     parts = certificate.get("parts")
     if not isinstance(parts, list):
@@ -260,10 +261,10 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
 
 
 def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> Fraction:
-    """Return the sums per second of limited adders outside of all groups, which count only when receipts are counted.
+    """Return the sums per second of limited adders outside all groups; 0 if sends are counted.
 
-    Switches that add (that multicast, when sends are counted) must be part of exactly one group. An adder with a limit
-    may stay outside when receipts are counted, because each process still receives every item that it adds once.
+    Switches that add (or multicast, if sends are counted) must be in exactly one group. If receipts are counted, an
+    adder with a limit may be outside, because each process still receives every item that it adds once.
     """
     limited = Fraction(0)
     for node, ability in topology.abilities.items():
@@ -315,7 +316,7 @@ def _failure(fault: str) -> CheckFailed:
 
 
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the claimed time per byte, which no pairs of trees beat, or raise CheckFailed. O(links * cuts), exact."""
+    """Return the claimed bound on pairs of trees, or raise CheckFailed if it is not proved. Exact. O(links * cuts)."""
     claimed, proved = _rational(certificate.get("time_per_byte")), proven_time(topology, certificate)
     if claimed > proved:
         raise _failure(f"{claimed} claimed, {proved} proved")
@@ -323,7 +324,7 @@ def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -
 
 
 def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that the weights of `certificate` prove, whatever it claims."""
+    """Return the time per byte that the weights of `certificate` prove, independently of its claim."""
     if certificate.get("kind") != "tree-pairs":
         raise _failure(str(certificate.get("kind")))
     counted = [Fraction(0)] * topology.compute_count
@@ -338,7 +339,7 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 def _prices(
     topology: Topology, certificate: Mapping[str, Any], part: str, counted: list[Fraction], outward: bool
 ) -> list[Fraction]:
-    """Return the price per link for out-trees or in-trees by the weights; add the weight of each root to `counted`."""
+    """Return the price per link for out-trees or in-trees; add the weight of each root to `counted`."""
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
     ends = list(zip(heads.tolist(), tails.tolist(), strict=True))
@@ -378,13 +379,13 @@ def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, 
 
 KIND = "pair-prices"
 MAX_TREES = 2**14
-"""Sets of switches, times roots where directions differ, that are tried."""
+"""Limit of the sets of switches, times roots if both directions differ, that a check compares."""
 
 
 def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the claimed time per byte, which no pairs of trees beat; CheckFailed where it proves less.
+    """Return the claimed bound on pairs of trees; raise CheckFailed if the prices prove less.
 
-    Exact. O(2 ** switches that act * roots * nodes ** 3); one root where all distances are the same both ways.
+    Exact. O(2 ** switches that act * roots * nodes ** 3), with one root if distances are the same in both directions.
     """
     if certificate.get("kind") != KIND:
         raise _failure(str(certificate.get("kind")))
@@ -396,7 +397,7 @@ def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) 
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
-    """Return the time per byte that whole prices >= 0, one for each link and by node id for adders, prove."""
+    """Return the time per byte that whole prices >= 0 prove; prices: one per link;  sum_prices: by node id of adders"""
     if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
         raise _failure("other prices than a whole number >= 0 for each link")
     per_sum = _prices_of_sums(topology, sum_prices)
@@ -409,7 +410,7 @@ def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fr
 
 
 def tries(topology: Topology, are_symmetric: bool) -> int:
-    """Return how many cheapest trees a check compares."""
+    """Return the number of cheapest trees that a check compares."""
     adders, copiers = _acting(topology)
     sets = (1 << len(adders)) + (1 << len(copiers))
     return sets if are_symmetric else sets * (topology.compute_count + len(topology.abilities))
@@ -435,7 +436,7 @@ def _acting(topology: Topology) -> tuple[list[int], list[int]]:
 
 
 def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[int, int]) -> int:
-    """Return the least that a tree inward and one outward cost together; both have the same root."""
+    """Return the least total cost of a tree inward and a tree outward with the same root."""
     adders, copiers = _acting(topology)
     ranks = list(range(topology.compute_count))
     nodes = [*ranks, *sorted({*adders, *copiers})]
@@ -468,9 +469,5 @@ def _least(root: int, ranks: Sequence[int], switches: Sequence[int], cost: Any, 
         table: Costs = [[cost(one, other) for other in nodes] for one in nodes]
         return least_tree(table, nodes.index(root)) + sum(per_sum.get(node, 0) for node in nodes)
 
-    return min(of_nodes([*ranks, *chosen]) for chosen in _sets(switches) if root in ranks or root in chosen)
-
-
-def _sets(switches: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    for size in range(len(switches) + 1):
-        yield from combinations(switches, size)
+    sets = (chosen for size in range(len(switches) + 1) for chosen in combinations(switches, size))
+    return min(of_nodes([*ranks, *chosen]) for chosen in sets if root in ranks or root in chosen)

@@ -1,9 +1,9 @@
 """Lower bounds on the bandwidth time of all collectives, exact and with certificates; allreduce has several.
 
-Whatever the schedule, an allreduce sends the whole vector across every cut, each way (bandwidth-optimal pipeline,
-theorem 16), and p groups of ranks receive 2 (p - 1) vectors in all (theorem 17 for single ranks). Where the groups are
-bottlenecks of allgather, the second bound is twice the time of allgather, so that reduce_scatter followed by allgather
-is the best allreduce (theorem 19 has the cases of two groups and of single ranks).
+In any allreduce, the whole vector crosses every cut in both directions (bandwidth-optimal pipeline, theorem 16), and p
+groups of ranks receive 2 (p - 1) vectors in total (theorem 17 for single ranks). If the groups are bottlenecks of
+allgather, the second bound is twice the time of allgather, so reduce_scatter followed by allgather is the best
+allreduce (theorem 19 has the cases of two groups and of single ranks).
 
 With switches that multicast and add, bounds of cuts stay valid, because what crosses a cut does not depend on who
 adds. The bound of groups changes: contract each group to one process. p processes that copy and add need 2 (p - 1)
@@ -73,7 +73,7 @@ class _Groups:
     of_rank: Integers
 
     def join(self, part: Nodes) -> None:
-        """Add `part`, merged with the sets that share a rank with it, unless the union would contain all ranks."""
+        """Add `part`, merged with the sets that share a rank with it, unless the union contains all ranks."""
         ranks = len(self.of_rank)
         touched = [number for number in np.unique(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
         union = np.unique(np.concatenate([part, *(self.nodes[number] for number in touched)]))
@@ -86,9 +86,9 @@ class _Groups:
 
 
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
-    """Return `part` and its images under known symmetries that share no rank with earlier ones.
+    """Return `part` and its images under known symmetries that share no rank with earlier images.
 
-    This saves oracle calls. No proof rests on symmetry: what a set of nodes proves is counted on its links.
+    This saves oracle calls. No proof depends on symmetries, because the bound of a set is counted on its links.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)
@@ -126,10 +126,10 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
 
 
 def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
-    """Return the time per byte of allreduce that is proved by `parts` and all other ranks as single groups.
+    """Return the time per byte of allreduce that the groups `parts`, with all other ranks as single groups, prove.
 
-    p groups of ranks receive 2 (p - 1) M in all: contract each to one process (bandwidth-optimal pipeline, theorem
-    17, is the case of single ranks; theorem 16 of two groups, in Eulerian networks). O(links * parts).
+    p groups of ranks receive 2 (p - 1) M in total: contract each to one process (bandwidth-optimal pipeline, theorem
+    17 is the case of single ranks, theorem 16 that of two groups in Eulerian networks). O(links * parts).
     """
     ranks = search.topology.compute_count
     single = np.ones(ranks, dtype=np.bool_)
@@ -149,10 +149,10 @@ _DIRECTIONS = (
 
 
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield bounds on allreduce, in the order of the effort that they take; the largest is the best one known.
+    """Yield bounds on allreduce in order of effort; the largest one is the best known.
 
-    Single ranks; groups that are bottlenecks of allgather; single cuts; ranks with the switches around them that narrow
-    their links. Each for what enters and, on one-way networks, also for what leaves.
+    By single ranks, by bottlenecks of allgather, by single cuts, and by ranks with the switches that narrow their
+    links. Each for incoming data and, on one-way networks, also for outgoing data.
     """
     directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
     searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
@@ -177,9 +177,10 @@ def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
     """Return the best known lower bound on T_B / M of `collective`, valid for any schedule.
 
-    It is the optimum of allgather, reduce_scatter, broadcast and reduce (see `Optimum` for what that means on
-    one-way networks), and a bound for allreduce and alltoall. With `achieved`, the time of a verified schedule,
-    the search ends as soon as a bound meets it. No flows are computed if single ranks already decide.
+    For allgather, reduce_scatter, broadcast and reduce this is the optimum (see `Optimum` for one-way networks). No
+    flows are computed if single ranks are the bottleneck.
+
+    achieved: time of a verified schedule; the search ends as soon as a bound meets it
 
     >>> from synth import parse_collective, parse_topology
     >>> str(lower_bound(parse_topology("ring:4"), parse_collective("allreduce")).value)
@@ -197,11 +198,11 @@ def lower_bound(topology: Topology, collective: Collective, achieved: Fraction |
 
 
 MAX_REACH = 2**30
-"""Links times hops from the first node to the last: a flow along a path of many hops is found hop by hop."""
+"""Limit of links times hops between the furthest nodes: a flow along a long path is found hop by hop."""
 
 
 def require_reach(topology: Topology) -> None:
-    """Raise InvalidInput for a network so long and large that its cuts would be searched for minutes."""
+    """Raise InvalidInput for a network so long and large that the search for cuts would take minutes."""
     links = topology.links
     if topology.node_count * len(links) <= MAX_REACH:
         return
@@ -233,13 +234,14 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 MAX_PRICED_CELLS = 2**18
-"""Largest product of ranks and links for which the bound by hops is computed: its checker takes a second then."""
+"""Largest product of ranks and links for which the bound by hops is computed; its checker takes a second then."""
 
 
 def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield bounds by what single ranks, bottlenecks of allgather and boxes exchange, and by hops over all bandwidth.
+    """Yield bounds by the exchange of single ranks, bottlenecks of allgather and boxes, and by hops over all bandwidth.
 
-    A box is a set of nodes joined by wider links. chorale.synth.methods.alltoall finds prices of links that prove more.
+    A box is a set of nodes joined by wider links. `chorale.synth.methods.alltoall` finds prices of links that prove
+    more.
     """
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)
@@ -266,7 +268,7 @@ def _boxes(search: CutSearch) -> Iterator[Nodes]:
         entering = np.bincount(labels[links.dst[crosses]], rates[crosses], minlength=nodes)
         inside = np.bincount(labels[:ranks], minlength=nodes)
         seconds = inside * (ranks - inside) / np.maximum(entering, rates.min())
-        if seconds.any():  # rounded, to choose by: what is yielded is counted exactly
+        if seconds.any():  # rounded, only for this choice: bounds are counted exactly
             yield np.flatnonzero(labels == int(np.argmax(seconds)))
 
 
@@ -290,10 +292,10 @@ Label = list[int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedFabric:
-    """The links of a fabric, grouped by the end at which receipts (or sends) are counted.
+    """The links of a network, grouped by the end at which receipts (or sends) are counted.
 
-    into:       per node, (other end, bandwidth in units) of the links there; far: the same seen from the other end
-    processing: switches that must be part of a process when receipts (or sends) are counted
+    into, far:  per node, (other end, bandwidth in units) of the links at this end, and at the opposite end
+    processing: switches that must be part of a process if receipts (or sends) are counted
     limits:     sums per second of switches with a limit, in units
     """
 
@@ -330,7 +332,7 @@ class GroupedFabric:
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return the labelled groups; switches without a rank join the group where they add least bandwidth."""
+        """Return the labelled groups; switches without a rank join the group where they add the least bandwidth."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:
@@ -389,7 +391,7 @@ class GroupedFabric:
         return min(grown, shrunk, key=self.entering)
 
     def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
-        """Return forwarding switches that reach `group` only through others; on large networks neighbours only."""
+        """Return forwarding switches that reach `group` through such switches; on large networks, neighbours only."""
         around, waiting = set[int](), sorted(group)
         most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0
         while waiting:
@@ -452,11 +454,12 @@ _MOST_WIDTHS = 16
 
 
 def in_network_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound | None:
-    """Return the best bound known on `collective` where switches do what they can; None where none does anything.
+    """Return the best bound known on `collective` if switches multicast and add; None if no switch does either.
 
-    Cuts hold for any schedule, groups for every schedule that copies and adds. Only for allreduce does the bound differ
-    from that of ranks alone (`lower_bound`): the others are bounded by cuts. With `achieved`, the time of a verified
-    schedule, the search ends as soon as a bound meets it.
+    Cuts hold for any schedule, groups for every schedule that copies and adds. The bound differs from `lower_bound`
+    only for allreduce; the other collectives are bounded by cuts.
+
+    achieved: time of a verified schedule; the search ends as soon as a bound meets it
 
     >>> from synth import parse_collective, parse_topology
     >>> allreduce = parse_collective("allreduce")
@@ -477,9 +480,9 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
 
 
 def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
-    """Return the best bound known on ranks alone; see `lower_bound`.
+    """Return the best bound known for ranks alone; see `lower_bound`.
 
-    What holds where switches act holds for ranks alone, too, and is sometimes more.
+    A bound with switches that act also holds for ranks alone, and is sometimes larger.
     """
     alone = lower_bound(topology, collective, achieved)
     if achieved is not None and alone.value >= achieved:
@@ -489,14 +492,14 @@ def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fractio
 
 
 def stronger(first: Bound, second: Bound) -> Bound:
-    """Return the bound that proves more, the first of equal ones."""
+    """Return the larger bound, the first of equals."""
     return second if second.value > first.value else first
 
 
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
-    """Return the best bound for schedules like this one, in which switches act or ranks alone; see `lower_bound`.
+    """Return the best bound for schedules like this one, with switches that act or of ranks alone; see `lower_bound`.
 
-    An all-to-all brings prices of links that prove more than cuts do.
+    The certificate of an all-to-all has prices of links that prove more than cuts.
     """
     priced = _by_prices(schedule)
     if priced is not None and priced.value >= achieved:
@@ -507,7 +510,7 @@ def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
 
 
 def _by_prices(schedule: AnySchedule) -> Bound | None:
-    """Return what the certificate of an all-to-all says, still to be checked; None where there is none to be read."""
+    """Return the unchecked bound in the certificate of an all-to-all, or None if there is none or it is malformed."""
     certificate = schedule.certificate
     if schedule.collective.name != CollectiveName.ALLTOALL or certificate.get("kind") != "alltoall-prices":
         return None

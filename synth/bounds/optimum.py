@@ -1,18 +1,15 @@
-"""The optimum of collectives that spread trees: its time, its bottleneck cut, and the trees that reach it.
+"""The optimum of collectives that spread along trees: its time, its bottleneck cut, and the trees that reach it.
 
-allgather: max over node sets T of (N - |T|) / (bandwidth into T) per shard, counting ranks in T (bandwidth-optimal
-pipeline, theorem 1), by Newton's method over cuts: guess a time, ask the oracle for a cut that cannot make it, take
-the time of that cut. reduce_scatter is allgather on the transpose, broadcast is the same with all shards at its root
-(appendix A), reduce is broadcast on the transpose.
-
-Every bound here has one form: weights w on the ranks say how many shards start there, and all shards must reach all
-ranks. A set of nodes T then needs at least w(outside T) / (bandwidth into T) time per shard, if it holds a rank.
-allgather has weight 1 everywhere, a broadcast has it at its root only.
+Weights w say how many shards start at each rank, and all shards must reach all ranks. A set of nodes T with a rank
+then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the maximum over all T
+(bandwidth-optimal pipeline, theorem 1). allgather has weight 1 everywhere, broadcast only at its root (appendix A);
+reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method: guess a time, ask
+the oracle for a cut that takes longer, continue with the time of that cut.
 
 The smallest k: with k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b) trees. Cuts that
-take the whole time have no room for rounding: U * b must be whole on each of their links, so that k is a multiple of
-some k0. All other cuts have room that grows with k: multiples of k0 are tried in turn, and every cut that refuses one
-of them is asked first about the next.
+need the whole time leave no room for rounding: U * b must be whole on each of their links, so k is a multiple of some
+k0. The room of other cuts grows with k: multiples of k0 are tried in turn, and every cut that refuses one of them is
+tested first for the next.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology, transpose
 
 _MANY_RANKS = 512
-"""From so many ranks on it pays to look at symmetries, so that cuts around one rank of each orbit are enough."""
+"""From this number of ranks on, symmetries are used, so that cuts around one rank of each orbit are enough."""
 
 Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""
@@ -51,13 +48,16 @@ Nodes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutSearch:
-    """One search over the cuts of a network, for times that only grow: ranks that have passed stay settled.
+    """A search over the cuts of a network for increasing times: ranks that have passed stay settled.
 
-    weights: int64 per node, shards that start there (0 for switches);  ingress: int64 per node, in units
-    units:   int64 per link, bandwidth in units of 1 / scale;  useful: links that are no self-loops
-    busiest: the largest number of useful links into one node
-    settled: ranks around which every cut is known to hold
-    typical: flags of ranks such that known symmetries take one of them to any other rank
+    Attributes:
+        weights: int64 per node, shards that start there (0 for switches).
+        units: int64 per link, bandwidth in units of 1 / `scale`.
+        useful: links without self-loops.
+        busiest: largest number of useful links into one node.
+        ingress: int64 per node, bandwidth of its incoming links in units.
+        settled: flags of ranks around which every cut is known to hold.
+        typical: flags of ranks; known symmetries map one of them to any other rank.
     """
 
     topology: Topology
@@ -74,9 +74,9 @@ class CutSearch:
 
     @staticmethod
     def of(topology: Topology, weights: Integers) -> CutSearch:
-        """Return a search that has settled nothing yet. `weights` per rank. O(links log links).
+        """Return a new search; weights: int64 per rank. O(links log links).
 
-        Symmetries are looked at on large networks whose ranks all have the same weight.
+        Symmetries are used on large networks whose ranks all have the same weight.
         """
         links = topology.links
         units, scale = links.integer_bandwidths()
@@ -99,7 +99,7 @@ class CutSearch:
         )
 
     def narrowest_rank(self) -> Nodes:
-        """Return the rank that must receive most for its bandwidth, as a cut. O(ranks log ranks)."""
+        """Return the rank that needs the longest time to receive everything, as a cut. O(ranks log ranks)."""
         ranks = self.topology.compute_count
         weights, ingress = self.weights[:ranks], self.ingress[:ranks]
         total = int(weights.sum())
@@ -113,12 +113,13 @@ class CutSearch:
         return np.array([best])
 
     def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
-        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, None if all cuts can.
+        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, or None if all cuts can.
 
-        A link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`. What a link carries per tree
-        of a shard, floor(U * b) / k, must not shrink from call to call: settled ranks are not asked again. Raises
-        InvalidInput where amounts would leave 64 bits. `sinks` as flags per rank, all ranks unless given; the cut is
-        the smallest one around its sink. Cost: O(links) and few flows.
+        A link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`. floor(U * b) / k must not decrease
+        from call to call, because settled ranks are not tested again. The cut is the smallest one around its sink.
+        O(links) and few flows. Raises InvalidInput if amounts would exceed 64 bits.
+
+        sinks: flags per rank; None for all ranks
         """
         links = self.topology.links
         table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
@@ -171,7 +172,7 @@ MAX_ORACLE_CALLS = 128
 
 @dataclass(frozen=True, slots=True)
 class FewestTrees:
-    """k trees per shard reach the time. is_proven: no smaller k does, by trees that are sure to exist."""
+    """k trees per shard reach the time. is_proven: no smaller k does with trees that are guaranteed to exist."""
 
     k: int
     is_proven: bool
@@ -179,7 +180,7 @@ class FewestTrees:
 
 @dataclass(frozen=True, slots=True)
 class _CutRoom:
-    """A cut by what it needs: shards outside, and (bandwidth, links) into it."""
+    """A cut: shards outside, and (bandwidth, number of links) into it."""
 
     outside: int
     entering: tuple[tuple[Fraction, int], ...]
@@ -203,11 +204,11 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 
 
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> FewestTrees:
-    """Return the smallest k that reaches `time_per_shard`, the optimum, which `cut` proves.
+    """Return the smallest k that reaches the optimum `time_per_shard`, which `cut` proves.
 
-    Where switches get as much as they pass on with U * b whole everywhere, they must do so with k too, so that trees
-    are sure to exist. After `MAX_MULTIPLES` multiples, or `MAX_ORACLE_CALLS` that only the oracle refused, the
-    next doubling that holds is taken and not called the smallest. Mostly no oracle call: k0 makes all links whole.
+    If switches receive as much as they send with whole U * b on all links, they must also do so with k, so that trees
+    are guaranteed to exist. After `MAX_MULTIPLES` multiples, or `MAX_ORACLE_CALLS` that only the oracle refused, the
+    next doubling that holds is used without proof. Usually k0 makes all links whole, without calling the oracle.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -240,7 +241,7 @@ def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_bala
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that does not carry k trees per shard, checking the ranks of all orbits again."""
+    """Return a cut that does not carry k trees per shard; the ranks of all orbits are tested again."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
@@ -255,7 +256,7 @@ def _known(search: CutSearch, cut: Nodes) -> _CutRoom:
 
 
 def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
-    """Whether every switch gets as many trees as it may pass on, so that it can be replaced by direct links."""
+    """Return whether every switch receives at least as many trees as it may send, so that it can be removed."""
     if not topology.switch_count:
         return True
     links = topology.links
@@ -270,16 +271,17 @@ def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool
 class Bound:
     """A lower bound on T_B / M (in 1 / bandwidth_unit) with the node sets that prove it.
 
-    kind "into", "out-of": what the collective has to move into (out of) `nodes`, over the bandwidth that leads there.
-    kind "received", "sent": allreduce makes p groups of ranks receive (send) 2 (p - 1) M in all, over the sum of the
-        bandwidths into (out of) them. The groups are `parts`, which may hold switches too, and besides
-        every rank that is in none of them by itself.
-    kind "alltoall-prices": what goes from rank to rank pays at least the distance by `prices`, one per link, and a link
-        earns at most its price times its bandwidth.
-    kind "cuts-into", "cuts-out-of": the cuts `parts` count as often as their `prices` say. A link pays for each cut
-        that it enters (leaves), and what switches that cannot copy (add) receive pays for what they send, by `worth`.
-    k: the bound holds for schedules of k trees per shard; None: for all schedules.
-    in_network: it holds where switches multicast and add as they can; else for copies and sums at ranks.
+    Attributes:
+        kind: how the bound is proved.
+            "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth of the links there.
+            "received", "sent": p groups of ranks receive (send) 2 (p - 1) M in an allreduce, divided by the sum of the
+            bandwidths into (out of) them. The groups are `parts`, which may contain switches, and every other rank.
+            "alltoall-prices": data from rank to rank pay at least the distance by `prices`, one per link, and a link
+            earns at most its price times its bandwidth.
+            "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link pays for each cut that it enters
+            (leaves); what a switch that cannot copy (add) receives pays for what it sends, by `worth`.
+        k: the bound holds for schedules of k trees per shard; None: for all schedules.
+        in_network: the bound holds if switches multicast and add; otherwise for copies and sums at ranks.
     """
 
     kind: str
@@ -292,7 +294,7 @@ class Bound:
     worth: tuple[tuple[int, int], ...] = ()
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
-        """Return the JSON-able form, nodes by id."""
+        """Return the bound as a JSON document, with nodes by id."""
         document: dict[str, Any] = {"kind": self.kind, "nodes": self._names(topology, self.nodes)}
         if self.kind in ("received", "sent"):
             document["parts"] = [self._names(topology, part) for part in self.parts]
@@ -313,7 +315,7 @@ class Bound:
         return document | {"time_per_byte": str(self.value)}
 
     def _crossing(self, topology: Topology) -> NDArray[np.bool_] | None:
-        """Return which links the bound counts, as bool[links]; None for all of them."""
+        """Return which links the bound counts, bool[links], or None for all."""
         groups = [self.nodes] if self.kind in ("into", "out-of") else self.parts
         known = topology.provenance
         if known is None or not known.guessed or self.kind not in ("into", "out-of", "received", "sent"):
@@ -340,21 +342,22 @@ Direction = Literal["into", "out-of"]
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The least bandwidth time of a collective by k trees per shard, and the cut that allows no less.
+    """The least bandwidth time of a collective by k trees per shard, and the cut that proves it.
 
-    shards:              the vector of M bytes is cut into this many: N, or 1 for broadcast and reduce
-    trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees; with capacities like that,
-                         k trees can be packed for every shard, and with no smaller U
-    k:                   trees per shard
-    direction, cut:      all that has to get into (out of) these nodes, in ascending order, takes the whole time
-    is_k_fixed:          k was requested: the bound holds for schedules of k trees per shard, not for all
-    is_fewest:           no smaller k reaches the time by trees that are sure to exist; False: the search for a smaller
-                         one was given up, or k was requested
-    least_time:          time per shard that the cut proves, if k trees per shard take longer (`optima`); else None
+    Trees reach it on every network without switches, and with switches if each has at least as much floor(U * b) in as
+    out (theorem 4; the reverse for reductions): on all bidirectional networks, and for unrestricted k on all Eulerian
+    networks. Elsewhere it is a bound, and such trees may not exist.
 
-    Trees reach it on every network without switches, and with switches if each of them has at least as much
-    floor(U * b) in as out (theorem 4; turned around for reduction): true of all bidirectional networks, and for
-    unrestricted k of all Eulerian ones. Elsewhere it is a bound: trees as fast as that may not exist.
+    Attributes:
+        shards: number of shards of the vector: N, or 1 for broadcast and reduce.
+        trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
+            carries floor(U * b) trees.
+        k: trees per shard.
+        direction, cut: moving everything into (out of) these nodes, in ascending order, takes the whole time.
+        is_k_fixed: k was requested: the bound holds for schedules of k trees per shard, not for all.
+        is_fewest: no smaller k reaches the time with trees that are guaranteed to exist. False: the search for a
+            smaller k was given up, or k was requested.
+        least_time: time per shard that the cut proves, if k trees per shard take longer (`optima`); else None.
     """
 
     shards: int
@@ -383,7 +386,7 @@ class Optimum:
         return Bound(self.direction, self.cut, proven / self.shards, self.k if self.is_k_fixed else None)
 
     def is_reached_by_trees(self, topology: Topology) -> bool:
-        """Whether k trees per shard as fast as this are sure to exist on `topology`, by what the switches pass on."""
+        """Return whether such trees are guaranteed to exist on `topology`, by what its switches receive and send."""
         inward = topology if self.direction == "into" else transpose(topology)
         return _switches_pass_on(inward, self.trees_per_bandwidth)
 
@@ -391,8 +394,8 @@ class Optimum:
 def optimum(topology: Topology, collective: Collective) -> Optimum:
     """Return the optimum over all schedules, with the smallest k whose trees reach it. Few flows, mostly below N.
 
-    Raises InvalidInput for collectives without one (allreduce, alltoall) and where amounts would leave 64 bits. The
-    search for the smallest k may be given up (`fewest_trees`), which `is_fewest` says.
+    The search for the smallest k may be given up (see `is_fewest`). Raises InvalidInput for allreduce and alltoall, and
+    if amounts would exceed 64 bits.
     """
     search = search_for(topology, collective)
     for time, cut in improving_cuts(search):
@@ -411,19 +414,19 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
     if not rooted and collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
         known = "allgather, reduce_scatter, broadcast and reduce"
         raise InvalidInput(f"trees have an exact optimum for {known}", collective.name, "choose one of them")
+    root = (collective.root or 0) if rooted else 0
+    if not 0 <= root < topology.compute_count:
+        raise InvalidInput("a root must be a rank", root, f"choose from 0 to {topology.compute_count - 1}")
     weights = np.zeros(topology.compute_count, dtype=np.int64)
-    if rooted:
-        weights[_root(topology, collective)] = 1
-    else:
-        weights[:] = 1
+    weights[root if rooted else slice(None)] = 1
     return CutSearch.of(topology if cut_direction(collective) == "into" else transpose(topology), weights)
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
-    """Yield cuts with the time per shard that they prove, each larger than the last; the last is the optimum.
+    """Yield cuts with the time per shard that they prove, in increasing order; the last one is the optimum.
 
-    Newton's method on rationals (Dinkelbach): mostly one to three cuts. A symmetry takes the cuts around a rank to
-    those around its image, so that one rank of each orbit of known symmetries is asked about.
+    Newton's method on rationals (Dinkelbach): mostly one to three cuts. Symmetries map the cuts around a rank to
+    those around its image, so one rank of each orbit is enough.
     """
     cut: Nodes | None = search.narrowest_rank()
     while cut is not None:
@@ -433,33 +436,26 @@ def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
 
 
 def cut_direction(collective: Collective) -> Direction:
-    """Return which way data must cross a cut of the collective."""
+    """Return the direction in which data of the collective must cross a cut."""
     outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     return "out-of" if collective.name in outward else "into"
 
 
 def shards_of_vector(topology: Topology, collective: Collective) -> int:
-    """Return how many shards the vector of the collective is cut into."""
+    """Return the number of shards of the collective's vector."""
     return 1 if collective.is_rooted else topology.compute_count
 
 
 def node_set(cut: Nodes) -> tuple[int, ...]:
-    """Return `cut` as plain integers."""
+    """Return `cut` as Python integers."""
     return tuple(cut.tolist())
 
 
-def _root(topology: Topology, collective: Collective) -> int:
-    root = collective.root or 0
-    if not 0 <= root < topology.compute_count:
-        raise InvalidInput("a root must be a rank", root, f"choose from 0 to {topology.compute_count - 1}")
-    return root
-
-
 def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optimum:
-    """Return the smallest U such that links of floor(U * b) trees can carry k trees per shard, with the cut it fills.
+    """Return the smallest U such that links of floor(U * b) trees carry k trees per shard, with the cut that it fills.
 
     Within 1 / (k * smallest bandwidth) of `optimum` in time per shard (bandwidth-optimal pipeline, theorems 13 to
-    15). floor counts for each of parallel links. Each cut that fails gives the next U to try: the smallest one at
+    15). Parallel links are rounded down one by one. Each cut that fails gives the next U to try, the smallest one at
     which it holds. Raises InvalidInput for k < 1, and as `optimum` does.
     """
     if k < 1:
@@ -478,8 +474,7 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
 def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:
     """Return the smallest U at which floor(U * b), summed over the links into `cut`, covers the trees from outside.
 
-    What rounding down takes off, at most a tree per link, is made up for by the links that next carry one more.
-    O(d log d) for d links.
+    Rounding down removes at most one tree per link; U grows until enough links carry one more. O(d log d) for d links.
     """
     entering = search.entering(cut)
     need = search.outside_weight(cut) * k
@@ -495,10 +490,10 @@ def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:
 
 
 FEW_TREES = 96
-"""The exact optimum is taken up to so many trees per root, whatever gap is accepted."""
+"""Up to this number of trees per root, the exact optimum is used, whatever gap is accepted."""
 
 COARSE_K = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128, 181, 256, 512, 1024, 2048, 4096)
-"""Trees per root that are tried, on average, where roots have different numbers of trees."""
+"""Average numbers of trees per root to try if roots have different numbers of trees."""
 
 _EVERY_K = 512
 _MOST_TREES = 2**20
@@ -507,11 +502,11 @@ _MOST_TREES = 2**20
 def close_rates(
     search: CutSearch, time_per_shard: Fraction, cut: Nodes, gap: Fraction
 ) -> Iterator[tuple[Fraction, int]]:
-    """Yield (U, k), k ascending, with which trees take at most `gap` longer than `time_per_shard`.
+    """Yield (U, k), k ascending, with which trees take at most `gap` longer than the optimum `time_per_shard`.
 
-    That is the optimum, which `cut` proves. Links of floor(U * b) trees carry k trees per shard, and no smaller U does.
-    Measured bandwidths have large denominators, and then the exact optimum takes millions of trees. Every k up to 512
-    is tried, then k in steps of 5 %; most are ruled out by the cuts that refused another one.
+    `cut` proves the optimum. U is the smallest value at which links of floor(U * b) trees carry k trees per shard.
+    Measured bandwidths have large denominators, so that the exact optimum would take millions of trees. Every k up to
+    512 is tried, then k in steps of 5 %; most are ruled out by cuts that refused another k.
     """
     known, limit, k = [cut], time_per_shard * (1 + gap), 0
     is_balanced = _switches_pass_on(search.topology, integral_trees(search.topology, time_per_shard)[0])
@@ -533,9 +528,9 @@ def close_rates(
 def optima(
     topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
 ) -> Iterator[Optimum]:
-    """Yield numbers of trees that take at most `gap` longer than the optimum, the fewest first; the exact one last.
+    """Yield optima for numbers of trees that take at most `gap` longer, the fewest trees first, the exact one last.
 
-    Only the exact one where it takes no more than `FEW_TREES`. preferred_k: comes first if it is as close
+    Yields only the exact one if it takes at most `FEW_TREES`. preferred_k: comes first if it is as close
     """
     exact = optimum(topology, collective)
     if exact.k > FEW_TREES and gap > 0:

@@ -1,4 +1,4 @@
-"""A digraph for flows: every arc is stored next to its reverse, so that flow can be pushed back."""
+"""A digraph for flows, in which every arc is stored with its reverse, and the oracle that tests all its cuts."""
 
 from typing import NamedTuple
 
@@ -12,16 +12,16 @@ Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
 
 LARGEST_AMOUNT = 2**60
-"""Capacities and the sum of supplies stay below this, so that no sum inside a kernel leaves 64 bits."""
+"""Limit of capacities and of the sum of supplies, so that no sum in a kernel exceeds 64 bits."""
 
 
 class ResidualGraph(NamedTuple):
     """Half-arcs in rows by the node they enter: `offsets[v]` to `offsets[v + 1] - 1` enter node v.
 
     tails: int32, the node where each half-arc starts; ascending within a row
-    mates: int64, the half-arc between the same nodes the other way round; it exists for every half-arc
+    mates: int64, the half-arc in the opposite direction, which exists for every half-arc
 
-    Amounts (capacities, residuals) are int64 arrays over half-arcs, 0 where a direction has no arc.
+    Amounts (capacities, residuals) are int64 arrays over half-arcs, 0 for a direction without arc.
     """
 
     offsets: Integers

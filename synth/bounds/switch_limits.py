@@ -1,9 +1,8 @@
-"""What fits through switches that send more than they receive: they cannot copy, so that not every cut is reached.
+"""Bounds for switches with more bandwidth out than in, which cannot copy, so that the bound of cuts is not reached.
 
-A switch that cannot copy data passes on at most what it receives. If links of such switches are used less, so that no
-switch sends more than it gets, trees as fast as the narrowest cut exist again (bandwidth-optimal pipeline, theorem 4).
-How much less is a linear program over cuts, of which few are needed: each round adds the narrowest cut of what the last
-one found.
+A switch that cannot copy data sends at most what it receives. If the links of such switches are used less, so that no
+switch sends more than it receives, trees as fast as the narrowest cut exist again (bandwidth-optimal pipeline, theorem
+4). How much less is a linear program over cuts. Few cuts are needed: each round adds the narrowest cut of the last use.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ _GRID_BITS = 23
 _CLOSE = 1e-6
 MAX_ROUNDS = 512
 MAX_LINKS = 2**12
-"""Of networks whose bound weighs what switches cannot copy."""
+"""Largest number of links for which `switch_bound` is computed."""
 _WHOLE = 2.0**40
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """The use of links that is the fastest where switches cannot copy, and what proves it but for rounding.
+    """The fastest use of links if switches cannot copy, and its proof up to rounding.
 
-    network, kept: of what is used of each link, and its links in the topology
-    cuts, weights: cuts of nodes, and how much each counts;  worth: of what a switch forwards, by node
+    network, kept: network of the used bandwidth of each link, and its links in the topology
+    cuts, weights: cuts of nodes and their dual values;  worth: dual value of what a switch forwards, by node
     """
 
     network: Topology
@@ -55,9 +54,9 @@ class SwitchedUse:
 
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
-    """Return a use of the links of `topology` in which no switch but the `copying` ones sends more than it receives.
+    """Return a use of the links of `topology` in which no switch, except `copying`, sends more than it receives.
 
-    No other such use is faster by more than a millionth, for trees of `weights` per rank.
+    weights: int64 per rank, trees rooted there. For these, no other such use is faster by more than a millionth.
     """
     links, ranks = topology.links, topology.compute_count
     widths = np.array([float(width) for width in links.bandwidths])[links.bandwidth_class]
@@ -89,13 +88,13 @@ def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Col
             return SwitchedUse(network, kept, cuts, worth[len(switches) :], of_switches)
         added = [cut]
         cuts = [*cuts, cut]
-    raise CheckFailed("a use of links without copies must be found", topology.spec, "report this network")
+    raise CheckFailed("no use of links without copies was found", topology.spec, "report this network")
 
 
 def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
-    """Return what switches that cannot copy allow where some of them have more bandwidth out than in; else None.
+    """Return the bound by switches that cannot copy, or None if none of them has more bandwidth out than in.
 
-    For reduce_scatter and reduce, switches that cannot add, turned around.
+    For reduce_scatter and reduce: by switches that cannot add, with both directions exchanged.
     """
     search = search_for(topology, collective)
     outward = cut_direction(collective) == "out-of"
@@ -134,7 +133,7 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a row of the program: what must get into `cut` is at most what its links carry."""
+    """Return a row of the program: what must enter `cut` is at most what its links carry."""
     inside = np.zeros(topology.node_count, dtype=np.bool_)
     inside[cut] = True
     row = np.zeros(len(topology.links) + 1)
@@ -144,9 +143,9 @@ def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64])
 
 
 def _rounded(topology: Topology, used: NDArray[np.float64]) -> tuple[Topology, NDArray[np.int64]]:
-    """Return the network of what is `used` of each link, rounded down to a grid, and its links in `topology`.
+    """Return the network of the `used` bandwidth per link, rounded down to a grid, and its links in `topology`.
 
-    Switches that round to less in than out send less, in turn, until none does.
+    Switches that receive less than they send after rounding send less, in turn, until there are none.
     """
     links = topology.links
     unit = 2.0 ** (math.frexp(float(max(links.bandwidths)))[1] - _GRID_BITS)

@@ -1,4 +1,4 @@
-"""Algorithms with a closed form, by name: each makes a schedule, or the traffic of networks too large for one.
+"""Algorithms with a closed form, by name. Each makes a schedule, or its traffic if the network is too large for one.
 
 Double binary tree: half of the data on each of two trees, in which no rank is an inner node twice.
 
@@ -22,7 +22,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many links each node is away from the root. O(nodes * height)."""
+    """Return int64 per node: the number of links to the root. O(nodes * height)."""
     depth = np.zeros(len(parent), dtype=np.int64)
     ancestor = parent
     while (below := ancestor >= 0).any():
@@ -34,9 +34,9 @@ def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
 def double_binary_tree(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return allreduce, broadcast or reduce on the two trees of dbt:N, pipelined.
 
-    allreduce sums up to the root of each tree and copies back down; `steps` is the height of both ways. For
-    broadcast and reduce the ranks are turned so that the root of the collective is the root of the first tree; it
-    hangs above the root of the second, where it was a leaf. Routes are minimal on other networks than dbt:N.
+    allreduce sums up to the root of each tree and copies back down; the steps are both heights together. For broadcast
+    and reduce, ranks are rotated so that the root of the collective is the root of the first tree; in the second, it
+    moves from a leaf to above the root. On networks other than dbt:N, routes are minimal.
     """
     ranks = topology.compute_count
     parents = double_tree_parents(ranks)
@@ -49,9 +49,9 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
 
 
 def _subcollective(parent: NDArray[np.int64], height: int, collective: Collective) -> SubCollective:
-    """Return what makes `collective` on a tree; a rank sends to its parent when all below it have sent.
+    """Return the steps of `collective` on a tree; a rank sends to its parent when all ranks below it have sent.
 
-    parent: int64[N], the parent of each rank, -1 for the root. height: of the tree, which is the number of steps
+    parent: int64[N], the parent of each rank, -1 for the root;  height: number of steps
     """
     depth = tree_depths(parent)
 
@@ -70,7 +70,7 @@ def _subcollective(parent: NDArray[np.int64], height: int, collective: Collectiv
 
 
 def _with_root(parent: NDArray[np.int64], leaf: int) -> NDArray[np.int64]:
-    """Return the tree with `leaf` taken off and put above the root."""
+    """Return the tree with `leaf` moved above the root."""
     changed = parent.copy()
     changed[parent < 0] = leaf
     changed[leaf] = -1
@@ -78,7 +78,7 @@ def _with_root(parent: NDArray[np.int64], leaf: int) -> NDArray[np.int64]:
 
 
 def _turned(parent: NDArray[np.int64], by: int) -> NDArray[np.int64]:
-    """Return the tree in which rank r + by modulo N does what rank r does here."""
+    """Return the tree in which rank (r + by) modulo N takes the place of rank r."""
     moved = np.where(parent < 0, -1, (parent + by) % len(parent))
     return np.roll(moved, by)
 
@@ -89,9 +89,9 @@ _WHOLE = (CollectiveName.ALLREDUCE, *_ROOTED)
 
 
 class Algorithm(Method):
-    """An algorithm with a closed form, made by `function` of the module `module` next to this one.
+    """An algorithm with a closed form, made by `function` of the module `module` in this package.
 
-    all_ports: the function is asked for the form that is mirrored onto all ports
+    all_ports: the variant that is mirrored onto all ports
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Algorithm(Method):
         self._module, self._function, self._all_ports = module, function, all_ports
 
     def pattern(self, topology: Topology, collective: Collective) -> CollectivePattern:
-        """Return what is sent; raises InvalidInput where the topology does not suit."""
+        """Return what is sent; raise InvalidInput if the topology is not suitable."""
         make = getattr(importlib.import_module(f".{self._module}", __package__), self._function)
         pattern: CollectivePattern = make(topology, collective, **({"all_ports": True} if self._all_ports else {}))
         return pattern
@@ -163,8 +163,8 @@ ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm i
 def pattern_of(method: str, topology: Topology, collective: Collective) -> CollectivePattern | None:
     """Return the pattern of `method` if it has a closed form on `topology`, else None.
 
-    That is so for `ALGORITHMS`, and for ring on networks of boxes (`chorale.synth.methods.rings.rings`). Raises
-    InvalidInput where the algorithm cannot make the collective or does not suit the topology.
+    `ALGORITHMS` have one, and ring on networks of boxes (`chorale.synth.methods.rings.rings`). Raises InvalidInput if
+    the algorithm does not make the collective or is not suitable for the topology.
     """
     if method == "ring" and topology.switch_count:
         from chorale.synth.methods.rings.rings import box_ring, count_boxes  # noqa: PLC0415 (few wait for it)

@@ -1,8 +1,8 @@
 """Expansion: the schedule of a large network from the schedule of the small network that it is expanded from.
 
-From a topology spec to the expansions that it consists of, down to its base, whose allgather is stored in the database,
-the mirror image of a stored one, or made by BFB. Source: Zhao et al., "Efficient Direct-Connect Topologies for
-Collective Communications", section 5, appendices A.6, D.
+A topology spec consists of expansions of a base. The allgather of the base is stored in the database, the mirror image
+of a stored one, or made by BFB. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective
+Communications", section 5, appendices A.6, D.
 """
 
 from __future__ import annotations
@@ -38,23 +38,28 @@ from chorale.synth.topology.topology import Topology, transpose, transpose_with_
 
 
 def base_schedule(name: str, topology: Topology | None = None, *, transposed: bool = False) -> Schedule:
-    """Return the allgather that the database stores for the base `name`, or with `transposed` for its transpose.
+    """Return the allgather that the database stores for the base `name`. Not verified.
 
-    It is on `topology`, by default base:NAME or its transpose; `topology` is for a network of another spec, such as
-    diamond, and must be the same network. Only bases with a schedule of their own that are not reverse-symmetric have
-    one for the transpose; on the others, theirs runs under other names of the nodes. Nothing is verified here. Raises
-    InvalidInput for an unknown base, one without such a schedule, and another network.
+    Args:
+        topology: the network of the result, which must equal the base but may have another spec, such as diamond; None
+            for base:NAME or its transpose.
+        transposed: return the schedule for the transpose. Only bases with a stored schedule that are not
+            reverse-symmetric have one; on others, the same schedule runs under other names of the nodes.
+
+    Raises:
+        InvalidInput: for an unknown base, a base without such a schedule, and another network.
     """
     entry = base_entry(name)
     sends = entry.transposed_schedule if transposed else entry.schedule
     if sends is None and transposed:
         rule = "a base must have a schedule stored for its transpose"
-        way_out = "use the method expand, which makes one from the stored schedule or by bfb"
-        raise InvalidInput(rule, f"{name}, which has none", way_out)
+        advice = "use the method expand, which makes one from the stored schedule or by bfb"
+        raise InvalidInput(rule, f"{name}, which has none", advice)
     if sends is None:
         rule = "a base must have a schedule of its own to be expanded"
-        way_out = f"use the method bfb, which reaches {entry.claim.steps} steps"
-        raise InvalidInput(rule, f"{name}, which has none", way_out)
+        raise InvalidInput(
+            rule, f"{name}, which has none", f"use the method bfb, which reaches {entry.claim.steps} steps"
+        )
     base, what = base_topology(entry, f"base:{name}"), f"that of the base {name}"
     if transposed:
         base, what = transpose(base), f"the transpose of the base {name}"
@@ -81,11 +86,11 @@ Origin = Literal["own", "mirrored", "bfb"]
 
 
 def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
-    """Return the allgather of a base: `parameters` say which base, and by what method its schedule was made.
+    """Return the allgather of a base. Its `parameters` name the base and the method that made its schedule.
 
-    "own" where the database stores one for this network, whatever its spec; "mirrored" where it stores one for the
-    transpose only and the network is reverse-symmetric (found by search), so that the same schedule
-    runs under other names of the nodes; else "bfb".
+    The method is "own" if the database stores a schedule for this network, whatever its spec; "mirrored" if it stores
+    one for the transpose only and the network is reverse-symmetric (found by search), so that the same schedule runs
+    under other names of the nodes; else "bfb".
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
@@ -99,7 +104,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
-    """Return the allgather that the database stores for exactly this network, a base or its transpose; else None."""
+    """Return the allgather stored for this network, a base or its transpose, or None if there is none."""
     for name, entry in load_bases().items():
         if not entry.has_stored_schedule or not entry.nodes == topology.compute_count == topology.node_count:
             continue
@@ -118,7 +123,7 @@ def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Sche
 
 @dataclass(frozen=True, slots=True)
 class BaseNetwork:
-    """A network that is no expansion, or the transpose of it if `transposed`."""
+    """A network that is no expansion, or its transpose if `transposed`."""
 
     spec: str
     transposed: bool
@@ -126,7 +131,7 @@ class BaseNetwork:
 
 @dataclass(frozen=True, slots=True)
 class LineGraph:
-    """Line graph of `inner`. If `transposed`, ranked as the transpose of the line graph of its transpose is."""
+    """Line graph of `inner`; if `transposed`, with ranks as in the transpose of the line graph of its transpose."""
 
     inner: ExpansionPlan
     transposed: bool
@@ -150,7 +155,7 @@ class CartesianPower:
 
 @dataclass(frozen=True, slots=True)
 class BidirectionalUnion:
-    """Union of `forwards` and `backwards`, which are each other's transpose."""
+    """Union of `forwards` and its transpose `backwards`."""
 
     forwards: ExpansionPlan
     backwards: ExpansionPlan
@@ -162,13 +167,11 @@ ExpansionPlan: TypeAlias = BaseNetwork | LineGraph | DegreeExpansion | Cartesian
 def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
     """Return the plan of the network that `tree` describes, or of its transpose if `transposed`.
 
-    A product of equal factors is a power; one of unequal factors is a base: the paper defines no schedule for it but
-    BFB (theorem 13), and neither has anything else an expansion. Raises InvalidInput for a base in a file and for
-    arguments that a topology would not take either.
+    A product of equal factors is a power. A product of unequal factors is a base, because the paper defines only BFB
+    for it (theorem 13); so is every other spec. Raises InvalidInput for a base in a file and for malformed arguments.
     """
     if isinstance(tree, FileCall):
-        rule, way_out = "expand must be given a base by its name", "use bfb, or a base of the database"
-        raise InvalidInput(rule, str(tree), way_out)
+        raise InvalidInput("expand must be given a base by its name", str(tree), "use bfb, or a base of the database")
     if isinstance(tree, FunctionCall):
         if tree.name == "transpose":
             return expansion_plan(_inner(tree), not transposed)
@@ -189,7 +192,7 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
 
 
 def is_expansion(plan: ExpansionPlan) -> bool:
-    """Whether `plan` has anything beyond a base that is neither a product nor known by its own schedule."""
+    """Return whether `plan` expands a base; products of unequal factors count as expansions."""
     return not isinstance(plan, BaseNetwork) or plan.spec.startswith("product(")
 
 
@@ -215,9 +218,10 @@ def expand_allgather(
 ) -> Schedule:
     """Return the allgather that grows, expansion by expansion, from the schedule of the base in `topology.spec`.
 
-    The base uses its own schedule from the database, else BFB (`base_allgather`). `chunks` per shard must be a multiple
-    of what the expansions need; without it, exactly that. O(transfers).
-    Raises InvalidInput for a spec without expansion whose network has no schedule of its own, and for a base in a file.
+    The base uses its stored schedule, or else BFB (`base_allgather`). O(transfers).
+
+    chunks: chunks per shard, a multiple of the number that the expansions need; None for that number
+    Raises InvalidInput for a spec without expansion whose network has no stored schedule, and for a base in a file.
     """
     plan = expansion_plan(parse_spec(topology.spec))
     if not is_expansion(plan) and stored_allgather(topology) is None and stored_allgather(transpose(topology)) is None:
@@ -240,7 +244,7 @@ def expand_allgather(
 
 
 def base_schedule_builder(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
-    """Return the function that makes the allgather of a base, or of its transpose."""
+    """Return a function that makes the allgather of a base, or of its transpose."""
 
     def make(base: BaseNetwork) -> Schedule:
         network = parse_topology(base.spec)
@@ -278,7 +282,7 @@ def _expanded(plan: LineGraph | DegreeExpansion | CartesianPower, inner: Schedul
 def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
     """Return `lined`, on the line graph of `network`, on the transpose of the line graph of its transpose instead.
 
-    That is the same network. A rank is a link there too, but of the transpose, where links are in another order.
+    Both are the same network, but ranks are links in the order of the transpose.
     """
     turned, origin = transpose_with_links(network)
     target = transpose(line_graph(turned, f"line({turned.spec})"))

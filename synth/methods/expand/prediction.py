@@ -1,8 +1,8 @@
-"""The exact cost of an expanded schedule before it exists, and that of breadth-first broadcast on a line graph.
+"""The exact cost of an expanded schedule without making it, and of breadth-first broadcast on a line graph.
 
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", theorems 7 to 12 and
-appendix A.6. Theorems 11 and 12 are exact; theorem 7 is only a bound, because nothing is sent to the node where it
-began. `predict_line` counts exactly, `bound_line` gives the bound.
+appendix A.6. Theorems 11 and 12 are exact. Theorem 7 is only a bound, because no shard is sent back to its node:
+`predict_line` counts exactly, `bound_line` gives the bound.
 """
 
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An allgather on a regular network of unit capacity, known by the busiest link of each step.
+    """Cost of an allgather on a regular network of unit capacity.
 
-    loads: for each step, the largest number of shards that any link carries
+    loads: for each step, the number of shards on its busiest link
     """
 
     nodes: int
@@ -57,25 +57,25 @@ class Prediction:
 
 
 def prediction_of(schedule: Schedule) -> Prediction:
-    """Return the facts of a schedule that exists. O(rows). Raises InvalidInput unless regular and of unit capacity."""
+    """Return the cost of an existing schedule. O(rows). InvalidInput unless regular and of unit capacity."""
     return Prediction(schedule.topology.compute_count, regular_degree(schedule.topology), line_graph_loads(schedule, 0))
 
 
 def predict_allgather(spec: str, executor: Executor) -> Prediction:
-    """Return what `expand_allgather` on the network `spec` costs, exactly.
+    """Return the exact cost of `expand_allgather` on the network `spec`.
 
-    Makes the schedule of the base, and those below a line graph whose cost depends on more than loads (unless it is
-    of a degree expansion or power); nothing as large as the result. Raises InvalidInput as `expand_allgather` does,
-    and for networks that are not regular or not of unit capacity.
+    Makes the schedule of the base, and of the network below a line graph unless that is a degree expansion or power,
+    but nothing as large as the result. Raises InvalidInput as `expand_allgather` does, and for networks that are not
+    regular or not of unit capacity.
     """
     return predict(expansion_plan(parse_spec(spec)), base_schedule_builder(executor))
 
 
 def predict_line(schedule: Schedule, times: int = 1) -> Prediction:
-    """Return the cost of `schedule` on a d-regular G expanded to L^n(G), n = `times`; exact, by walks of n links.
+    """Return the exact cost of `schedule`, on a d-regular G, expanded to L^n(G), n = `times`; by walks of n links.
 
-    No shard of `schedule` may be sent to where it starts. On a d-regular G with d > 1 every step stays, one is added
-    for each time; a single cycle is its own line graph, and steps that turn out empty are left out.
+    No shard of `schedule` may be sent back to its node. For d > 1, each expansion adds one step. A single cycle is its
+    own line graph, and empty steps are left out.
     """
     degree, nodes = regular_degree(schedule.topology), schedule.topology.compute_count
     added = [Fraction(degree) ** (times - time) for time in range(times, 0, -1)]
@@ -87,10 +87,10 @@ def predict_line(schedule: Schedule, times: int = 1) -> Prediction:
 
 
 def bound_line(base: Prediction, times: int = 1) -> Prediction:
-    """Return an upper bound of the cost on L^n(G), n = `times` (theorem 7): exact where no link saves anything.
+    """Return an upper bound on the cost on L^n(G), n = `times` (theorem 7).
 
-    That is so where G is itself a power or degree expansion: from every node a walk leads around the shards that the
-    link into it carries, along another dimension or through other copies.
+    It is exact if G is itself a power or degree expansion: from every node, a walk along another dimension or through
+    other copies avoids the nodes of the shards that the link into it carries.
     """
     loads = base.loads
     for _ in range(times):
@@ -99,28 +99,25 @@ def bound_line(base: Prediction, times: int = 1) -> Prediction:
 
 
 def predict_degree(base: Prediction, copies: int) -> Prediction:
-    """Return the cost on G * n, n = `copies` (theorem 11): one more step of (n - 1) / (n d) shards a link. Exact."""
+    """Return the exact cost on G * n, n = `copies` (theorem 11): one more step of (n - 1) / (n d) shards per link."""
     last = (Fraction(copies - 1, copies * base.degree),) if copies > 1 else ()
     return Prediction(base.nodes * copies, base.degree * copies, base.loads + last)
 
 
 def predict_power(base: Prediction, times: int) -> Prediction:
-    """Return the cost on the product of n = `times` copies of G (theorem 12). Exact."""
+    """Return the exact cost on the product of n = `times` copies of G (theorem 12)."""
     loads = tuple(load * base.nodes**stage / times for stage in range(times) for load in base.loads)
     return Prediction(base.nodes**times, base.degree * times, loads)
 
 
 def predict_bidirectional(forwards: Prediction, backwards: Prediction) -> Prediction:
-    """Return the cost on the union of G and its transpose from those on each (appendix A.6). Exact.
-
-    Equal costs stay as they are; else every step takes as long as the slower.
-    """
+    """Return the exact cost on the union of G and its transpose (appendix A.6); a step is as slow as the slower one."""
     both = zip_longest(forwards.loads, backwards.loads, fillvalue=Fraction(0))
     return Prediction(forwards.nodes, 2 * forwards.degree, tuple(max(pair) / 2 for pair in both))
 
 
 def predict(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
-    """Return the cost of expanding `schedule_of_base` to the network that `plan` describes; see `predict_allgather`."""
+    """Return the cost of the schedule of `plan` with these schedules of bases; see `predict_allgather`."""
     if isinstance(plan, BaseNetwork):
         return prediction_of(schedule_of_base(plan))
     if isinstance(plan, DegreeExpansion):
@@ -147,7 +144,7 @@ def _lines(plan: LineGraph) -> tuple[int, ExpansionPlan]:
 
 
 def regular_degree(topology: Topology) -> int:
-    """Return the degree of a regular network of unit capacity; raises InvalidInput for others."""
+    """Return the degree of a regular network of unit capacity; raise InvalidInput for others."""
     degree = topology.degree
     if degree is None or topology.node_bandwidth is None:
         rule = "the cost of an expansion is predicted on regular networks of unit capacity"
@@ -161,17 +158,19 @@ Counts = NDArray[np.int64]
 
 
 def predict_bfb_line(topology: Topology) -> Prediction:
-    """Return what the best BFB allgather on L(G) costs, for a d-regular G of unit capacity with d <= 12. Exact.
+    """Return the exact cost of the best BFB allgather on L(G), for a d-regular G of unit capacity with d <= 12.
 
-    At node (u, w) of L(G) in step t + 1 arrive the shards of all links into every v at distance t from u, over the
-    in-links of u that v may use in G. So the problem of u and t has each shard d times, less the shard of (u, w)
-    itself, if w is at distance t. For a set S of in-links, with n(S) the shards v that can use no others, the step
-    takes as long as the largest (d n(S) - [(u, w) is among them]) / |S|, and its first step 1 shard.
+    In step t + 1, node (u, w) of L(G) receives the shards of all links into every v at distance t from u, over the
+    in-links of u that v may use in G. So the problem of u and t has each shard d times, without the shard of (u, w)
+    itself if w is at distance t. For a set S of in-links, let n(S) be the number of shards v that can use no others:
+    the step takes the largest (d n(S) - [(u, w) is among them]) / |S|, and the first step takes 1 shard.
 
-    Theorem 10 of the full paper, T_B(L(G)) = T_B(G) + 1 / N, leaves out what a node need not receive from itself: it
-    is an upper bound, and L(G) can be bandwidth-optimal where it says otherwise. Of nodes u that known symmetries (each
-    checked) take to one another, one is looked at: O(orbits (N d^2 + D d 2^d)), D the diameter, or N for N d orbits.
-    Raises InvalidInput for other networks, and those that take too long.
+    Theorem 10 of the full paper, T_B(L(G)) = T_B(G) + 1 / N, ignores that a node need not receive its own shard: it is
+    an upper bound, and L(G) can be bandwidth-optimal against it. One node u of each orbit of known symmetries (each
+    checked) is enough: O(orbits (N d^2 + D d 2^d)) with the diameter D.
+
+    Raises:
+        InvalidInput: for other networks, and for those that take too long.
     """
     degree, nodes = regular_degree(topology), topology.compute_count
     if degree > MAX_DEGREE:
@@ -201,9 +200,9 @@ def predict_bfb_line(topology: Topology) -> Prediction:
 
 
 def _step_times(distance: Counts, usable: Counts, heads: NDArray[np.int32], degree: int, unit: int) -> Counts:
-    """Return the longest of each step at the nodes (u, w), in 1 / `unit` shards.
+    """Return the longest time of each step at the nodes (u, w), in 1 / `unit` shards.
 
-    distance, usable: distance of each v to u, and the in-links of u that it can use as bits; heads: all w
+    distance, usable: per node v, its distance to u and the in-links of u that it can use, as bits;  heads: all w
     """
     steps, sets = int(distance.max()) + 1, np.arange(1 << degree)
     inside = np.bincount(distance * len(sets) + usable, minlength=steps * len(sets)).reshape(steps, len(sets))
@@ -212,7 +211,7 @@ def _step_times(distance: Counts, usable: Counts, heads: NDArray[np.int32], degr
         halves[:, :, 1, :] += halves[:, :, 0, :]
     inside *= degree
     together = int(distance[heads[0]])
-    if np.all(distance[heads] == together):  # else some (u, w) has nothing of its own in the set, and is the busiest
+    if np.all(distance[heads] == together):  # otherwise some (u, w) has no own shard in the set and is the busiest
         needed = np.bitwise_or.reduce(usable[heads])
         inside[together, (sets & needed) == needed] -= 1
     sizes = np.bitwise_count(sets[1:]).astype(np.int64)

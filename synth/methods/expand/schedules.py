@@ -1,7 +1,6 @@
-"""The schedules of a two-way network, a degree expansion, a Cartesian power and a line graph, from their factors'.
+"""Schedules of two-way networks, degree expansions, Cartesian powers and line graphs, from those of their factors.
 
-Also what they share: which schedules they accept, link ids in the result, rows that become several; and how much the
-schedule of a line graph loads the links.
+Also the load of links under the schedule of a line graph.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Column: TypeAlias = NDArray[np.integer]
 
 
 def require_expandable(schedule: Schedule) -> None:
-    """Refuse what is not a stepped allgather over single links."""
+    """Raise InvalidInput unless `schedule` is a stepped allgather over single links."""
     if (
         schedule.collective != ALLGATHER
         or schedule.kind != "stepped"
@@ -37,7 +36,7 @@ def require_expandable(schedule: Schedule) -> None:
 
 
 def require_size(transfers: int, topology: Topology) -> None:
-    """Refuse a schedule that would be too large, before it is made."""
+    """Raise InvalidInput for a schedule that would be too large, before it is made."""
     if transfers > MAX_TRANSFERS:
         rule = f"an expanded schedule must have at most {MAX_TRANSFERS} transfers"
         raise InvalidInput(rule, f"{transfers} on {topology.spec}", "choose fewer nodes, or bfb, which makes fewer")
@@ -46,7 +45,7 @@ def require_size(transfers: int, topology: Topology) -> None:
 def allgather_from_columns(
     base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]
 ) -> Schedule:
-    """Return the allgather on `topology` with `columns` step, route, shard, lo and hi; provenance is that of `base`."""
+    """Return the allgather on `topology` with columns step, route, shard, lo and hi, and the provenance of `base`."""
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
     routes = Routes.direct(len(topology.links))
@@ -54,7 +53,7 @@ def allgather_from_columns(
 
 
 def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return, for rows of which row r shall become `counts[r]` rows: the old row of each new one, and its number there.
+    """Return, if each row r becomes `counts[r]` rows, the old row of each new row and its number among them.
 
     counts [2, 0, 3] give [0, 0, 2, 2, 2] and [0, 1, 0, 1, 2]. O(new rows).
     """
@@ -66,9 +65,8 @@ def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
 def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the union of G and its transpose.
 
-    `forwards` runs on G and takes the first half of every shard, `backwards` on the transpose of G and takes the other
-    half. They share no links, so steps run side by side: as many as the longer has, each as slow as the slower.
-    Twice the least common multiple of their chunks. O(rows).
+    `forwards` runs on G with the first half of every shard, `backwards` on the transpose of G with the other half. They
+    share no links, so their steps run at the same time. Chunks: twice the least common multiple of theirs. O(rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6, which
     takes as `backwards` the image of `forwards` on a reverse-symmetric network.
     """
@@ -97,10 +95,9 @@ def _link_ids(network: Topology, transpose: Topology) -> Column:
 def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the network G of `base` with every node copied `copies` times.
 
-    What `base` sends from u to w, copy j of u sends to all copies of w, for the shard of copy j of the shard's node.
-    In one more step every node collects the shards of its own copies, in equal parts over its links. Chunks are cut
-    to the least common multiple with the number of links into a node. G has no self-loops. O(new rows); copies^2 for
-    each row of `base`.
+    When `base` sends a shard from u to w, copy j of u sends the shard of copy j of the shard's node to all copies of w.
+    In one more step every node collects the shards of its other copies, in equal parts over its links. Chunks are cut
+    to the least common multiple with the number of links into a node. G must have no self-loops. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 2.
     """
     require_expandable(base)
@@ -153,9 +150,9 @@ Ids = NDArray[np.int32]
 def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the product of `times` copies of the network of `base`.
 
-    Every shard is cut into `times` parts. Part i runs `base` along dimension i, then with all that was gathered along
-    dimension i + 1, and so on in a circle; at any time each dimension serves one part. `times` times as many steps
-    and chunks. O(new rows).
+    Every shard is cut into `times` parts. Part i runs `base` along dimension i, then with everything gathered so far
+    along dimension i + 1, and so on cyclically; at any time each dimension serves one part. Steps and chunks are
+    multiplied by `times`. O(new rows).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 14.
     """
     require_expandable(base)
@@ -211,8 +208,8 @@ def _link_ids_power(network: Topology, rank: Ids) -> list[Ids]:
 
 @dataclass(frozen=True, slots=True)
 class _Numbering:
-    """Where things of G are in L(G). The out-links of node w are ranks `first_out[w]` to `first_out[w + 1] - 1`, and
-    link e into w, followed by the link of rank r, is link `first_into[r] + e - first_in[w]` of L(G)."""
+    """Numbers of G's links in L(G). The out-links of node w are ranks `first_out[w]` to `first_out[w + 1] - 1`. Link e
+    into w, followed by the link of rank r, is link `first_into[r] + e - first_in[w]` of L(G)."""
 
     rank: Ids
     first_out: Ids
@@ -225,10 +222,9 @@ class _Numbering:
 def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     """Return the allgather on `topology`, the line graph L(G) of the network G of `base`.
 
-    A new first step sends every shard to all neighbours. Then, where `base` sends from u to w what started at v, all
-    links into v have their shards sent from node uw to all out-links of w, except to the shard's own node. Chunks stay
-    as they are. One more step; steps that turn out empty (only if a node has a single link) are left out.
-    O(new rows); d^2 for each row of `base` on a d-regular network.
+    A new first step sends every shard to all neighbours. Then, when `base` sends the shard of v from u to w, node uw
+    sends the shards of all links into v to all out-links of w, except to the shard's own node. Chunks stay the same.
+    Empty steps (only if a node has a single link) are left out. O(new rows): d^2 per row of `base` for degree d.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 1.
     """
     require_expandable(base)
@@ -275,7 +271,7 @@ def _numbering(topology: Topology) -> _Numbering:
 
 
 def _without_gaps(step: NDArray[np.unsignedinteger]) -> tuple[int, Ids]:
-    """Return how many steps are in use, and `step` numbered by these alone."""
+    """Return the number of distinct steps, and `step` renumbered without gaps."""
     used = np.bincount(step) > 0
     number = np.cumsum(used).astype(np.int32) - 1
     return int(np.count_nonzero(used)), number[step]
@@ -285,14 +281,13 @@ Chunks = NDArray[np.int64]
 
 
 def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
-    """Return for each step of `schedule`, on a d-regular G, the load in shards of the busiest link of L^n(G) in it.
+    """Return for each step of `schedule`, on a d-regular G, the load of the busiest link of L^n(G) in shards.
 
     n = `times`; 0 gives G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries
-    d^n times what (u, w) carries, less d^(n - i) times what (u, w) carries of the shard of x_i, for each i: in L^i(G)
-    that would end where it began. (Not so for an i where the walk's first i links end as they begin: what would be
-    left out there is among what is left out for a shorter part.) The busiest link has a walk that saves least.
-    O(rows log rows), O(n N d) for every link tried, those whose load could be the largest, and up to O(d^n) walks
-    for those where each walk saves something.
+    d^n times the load of (u, w), minus, for each i, d^(n - i) times what (u, w) carries of the shard of x_i, which
+    would end where it began in L^i(G). (An i where the walk's first i links end as they begin does not count, because that
+    is already left out for a shorter part.) The busiest link has the walk that saves least. O(rows log rows), and
+    O(n N d) for every link whose load could be the largest, with up to O(d^n) walks if each walk saves something.
     """
     require_expandable(schedule)
     network = schedule.topology
@@ -304,7 +299,7 @@ def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
 
 
 def _busiest(links: list[_Load], times: int, out: Chunks, heads: NDArray[np.int32]) -> int:
-    """Return the largest load, in chunks, on a link of L^n(G); `links` come with the most loaded first."""
+    """Return the largest load in chunks on a link of L^n(G); links: sorted, the most loaded first"""
     degree, best = out.shape[1], 0
     for link in links:
         if link.chunks * degree**times <= best:
@@ -315,7 +310,7 @@ def _busiest(links: list[_Load], times: int, out: Chunks, heads: NDArray[np.int3
 
 
 class _Load(NamedTuple):
-    """What link (u, `head`) carries in one step: `chunks` in all, as rows of shards and their chunks."""
+    """Load of link (u, `head`) in one step: `chunks` in total; carried: rows of shards and their chunks"""
 
     chunks: int
     head: int
@@ -323,7 +318,7 @@ class _Load(NamedTuple):
 
 
 class _Walks:
-    """The walks of n links that follow one link; `out[v]` are the links out of node v, `heads` the heads of links."""
+    """The walks of n links after one link. out: links out of each node;  heads: heads of links"""
 
     def __init__(self, load: _Load, times: int, out: Chunks, heads: NDArray[np.int32]) -> None:
         self.start, self.times, self.out, self.heads = load.head, times, out, heads
@@ -333,11 +328,11 @@ class _Walks:
         self.least = 0
 
     def least_saving(self) -> int:
-        """Return the least number of chunks that a walk saves."""
+        """Return the smallest number of chunks that a walk saves."""
         saving = np.zeros(len(self.out), dtype=np.int64)
         for remaining in range(self.times):
             saving = (self.amount * self.degree**remaining + saving)[self.heads[self.out]].min(axis=1)
-        self.least = int(saving[self.start])  # as if no walk came back to its first link: at least as much
+        self.least = int(saving[self.start])  # an upper bound, which ignores walks that return to their first link
         if self.least:
             self._follow(self.start, [], 0)
         return self.least
@@ -364,7 +359,7 @@ def _ends_as_it_begins(walk: list[int]) -> bool:
 
 
 def _by_step(schedule: Schedule) -> Iterator[list[_Load]]:
-    """Yield for each step what every link carries, most loaded first."""
+    """Yield the loads of all links for each step, the most loaded first."""
     rows, heads = schedule.transfers, schedule.topology.links.dst
     order = np.lexsort((rows.route, rows.step))
     step, route = rows.step[order].astype(np.int64), rows.route[order].astype(np.int64)

@@ -1,8 +1,8 @@
-"""Rings: every rank passes on, around a cycle, what it received in the step before; Hamiltonian cycles to do so.
+"""Rings: every rank passes on, around a Hamiltonian cycle, what it received in the step before.
 
-Cycles are found by patching cycle covers; sets of cycles that share no link together use every port. Patterns run along
-one cycle, along edge-disjoint cycles of a torus, and over boxes as NCCL makes them. Source: Patarasuk and Yuan,
-"Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
+Cycles are found by merging cycle covers; sets of cycles without a common link use every port. Patterns run along one
+cycle, along edge-disjoint cycles of a torus, and over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
+all-reduce algorithms for clusters of workstations", 2009; the baseline of every library.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 
 
 def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
-    """Return the ranks in an order in which each has a link to the next and the last to the first, or None.
+    """Return the ranks in an order in which each has a link to the next, and the last to the first, or None.
 
-    Rank order is taken where it is such a cycle. Else: a cover of all ranks by cycles (a bipartite matching of
-    ranks to successors) is merged by swapping the successors of two cycles, a -> b and c -> d into a -> d and
-    c -> b, until one is left. Where all links go both ways a cycle may be reversed first. Deterministic,
-    about O(links * merges); it may miss a cycle that exists, as the problem is NP-complete. Only links between
-    ranks count.
+    Rank order is used if it is such a cycle. Otherwise a cover of all ranks by cycles (a bipartite matching of ranks
+    to successors) is merged by swapping the successors of two cycles, a -> b and c -> d into a -> d and c -> b, until
+    one is left. If all links go both ways, a cycle may be reversed first. Only links between ranks count.
+    Deterministic, about O(links * merges). It may miss a cycle that exists, because the problem is NP-complete.
     """
     ranks = topology.compute_count
     links = topology.links
@@ -69,7 +68,7 @@ def _cycle_cover(neighbours: list[set[int]]) -> list[int] | None:
 
 @dataclass(slots=True)
 class _Cover:
-    """A cover of all ranks by cycles, while it is being merged into one."""
+    """A cover of all ranks by cycles that is merged into one cycle."""
 
     neighbours: list[set[int]]
     successor: list[int]
@@ -78,7 +77,7 @@ class _Cover:
     members: dict[int, list[int]]
 
     def merge_at(self, first: int, reversible: bool) -> bool:
-        """Merge another cycle in between `first` and its successor, if a pair of links allows it."""
+        """Insert another cycle between `first` and its successor if two links allow it; return whether they do."""
         for target in sorted(self.neighbours[first]):
             if self.cycle_of[target] == self.cycle_of[first]:
                 continue
@@ -106,7 +105,7 @@ class _Cover:
 
 
 def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
-    """Merge cycles while a pair of links allows it. Where all links go both ways, cycles may be reversed."""
+    """Return the cycle after merging while a pair of links allows it, or None if several cycles are left."""
     ranks = range(len(neighbours))
     cycle_of = _label(successor)
     members = {label: [rank for rank in ranks if cycle_of[rank] == label] for label in sorted(set(cycle_of))}
@@ -142,12 +141,12 @@ Order = NDArray[np.int64]
 
 
 def disjoint_cycles(topology: Topology) -> list[Order]:
-    """Return orders of ranks, each a Hamiltonian cycle; no link (either direction) is in two of them.
+    """Return Hamiltonian cycles, as orders of ranks, without a common link in either direction. O(links).
 
-    Two on a torus of r x c nodes (r, c >= 3) where r = c k for a whole k and gcd(r, c - 1) = 1, or the same with r
-    and c exchanged: the condition of the Swing paper, section 2.3.1; also on grids with more links, such as HyperX,
-    or whose rows and columns close over switches, as in HammingMesh. Two on shiftedring:m, one on networks of
-    degree 2 such as rings. Raises InvalidInput for others. O(links).
+    Two on a torus of r x c nodes (r, c >= 3) if r = c k for a whole k and gcd(r, c - 1) = 1, or with r and c exchanged
+    (the condition of the Swing paper, section 2.3.1); also on grids with more links, such as HyperX, or whose rows and
+    columns close over switches, as in HammingMesh. Two on shiftedring:m, one on networks of degree 2 such as rings.
+    Raises InvalidInput for other networks.
     """
     shape = grid_shape(topology)
     if len(shape) == 2 and min(shape) >= 3:
@@ -161,7 +160,7 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
 
 
 def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
-    """Whether the construction for a torus of rows x columns works: rows = columns k, gcd(rows, columns - 1) = 1."""
+    """Return whether the construction for a torus works: rows = columns k and gcd(rows, columns - 1) = 1."""
     return rows % columns == 0 and gcd(rows, columns - 1) == 1
 
 
@@ -182,7 +181,7 @@ def _of_torus(topology: Topology, rows: int, columns: int) -> list[Order]:
 
 
 def _are_linked(topology: Topology, cycles: list[Order]) -> bool:
-    """Whether all hops of `cycles` are links."""
+    """Return whether all hops of `cycles` are links."""
     ranks = topology.compute_count
     hops = np.concatenate([cycle * ranks + np.roll(cycle, -1) for cycle in cycles])
     return bool(np.isin(hops, topology.links.src.astype(np.int64) * ranks + topology.links.dst).all())
@@ -191,9 +190,9 @@ def _are_linked(topology: Topology, cycles: list[Order]) -> bool:
 def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
     """Return two cycles as (row, column) of each node in turn.
 
-    The first runs through a row but for its last hop, goes down a row and on. The second goes down a column as far
+    The first runs through a row except its last hop, then down to the next row. The second runs down a column as far
     as it is free, columns - 1 hops, and takes the hop of the row that the first left out: it moves columns - 1 rows
-    down and one column on, so it meets every row before it returns if gcd(rows, columns - 1) = 1.
+    down and one column to the right, so it meets every row before it returns if gcd(rows, columns - 1) = 1.
     """
     turn, position = np.divmod(np.arange(rows * columns), columns)
     return [(turn, (position - turn) % columns), ((turn * (columns - 1) + position) % rows, turn % columns)]
@@ -205,7 +204,7 @@ def _refuse(topology: Topology) -> list[Order]:
 
 
 def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
-    """Return the reduce_scatter in which position p hands on the sum of the shard of position p - 1 - t in step t."""
+    """Return the reduce_scatter in which position p passes on the sum of the shard of position p - 1 - t in step t."""
     following, one = np.roll(order, -1), np.ones_like(order)
 
     def sends(step: int) -> Columns:
@@ -218,9 +217,9 @@ def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
 
 
 def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> list[SendStep]:
-    """Return a reduce_scatter in which the sum for a position comes from `ahead` positions before it and `back` behind.
+    """Return a reduce_scatter in which the sum for a position comes from `ahead` positions before and `back` after it.
 
-    The time reversal of BFB on a ring: max(ahead, back) steps. Source: Zhao et al., "Efficient Direct-Connect
+    BFB on a ring, run backwards in time, in max(ahead, back) steps. Source: Zhao et al., "Efficient Direct-Connect
     Topologies for Collective Communications", appendix F.1.
     """
 
@@ -244,7 +243,7 @@ def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> l
 
 
 def ring_subcollective(order: NDArray[np.integer], collective: Collective, method: str) -> SubCollective:
-    """Return the subcollective that makes `collective` around `order` in its direction only."""
+    """Return the steps of `collective` around `order`, in its direction only."""
     around = np.asarray(order, dtype=np.int64)
     gather = backwards(ring_reduce_scatter(around[::-1].copy()))
     return of_parts(ring_reduce_scatter(around), gather, collective, method)
@@ -253,7 +252,7 @@ def ring_subcollective(order: NDArray[np.integer], collective: Collective, metho
 def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce around every cycle of `disjoint_cycles`, in both directions.
 
-    N - 1 steps each way; every direction of every cycle carries an equal part of the data, so it is bandwidth-optimal.
+    N - 1 steps per phase. Every direction of every cycle carries an equal part of the data: bandwidth-optimal.
     On shiftedring:m this is the baseline ShiftedRing of Zhao et al., section 8.2. Source: Swing paper, section 2.3.1.
     """
     parts = [
@@ -265,10 +264,10 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
 
 
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return BFB on every single cycle of `disjoint_cycles`: floor(N / 2) steps each way, bandwidth-optimal.
+    """Return BFB on every cycle of `disjoint_cycles`: floor(N / 2) steps per phase, bandwidth-optimal.
 
-    On shiftedring:m this is the baseline ShiftedBFBRing. An even cycle has one rank opposite each: half of the data
-    comes to it one way, half the other. Source: Zhao et al., appendix F.1.
+    On shiftedring:m this is the baseline ShiftedBFBRing. On an even cycle, the data of the opposite rank come half from
+    either side. Source: Zhao et al., appendix F.1.
     """
     half = topology.compute_count // 2
     reaches = [(half, half)] if topology.compute_count % 2 else [(half, half - 1), (half - 1, half)]
@@ -280,9 +279,9 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
 
 
 def count_boxes(topology: Topology) -> int:
-    """Return into how many boxes of equal size the ranks fall, 1 where there are none.
+    """Return the number of boxes of equal size, 1 if there are none.
 
-    A rank's id says its box: all before the last dot, as in "2.5" (GPU 5 of box 2); a box has consecutive ranks.
+    The box is the part of a rank's id before the last dot, as in "2.5" (GPU 5 of box 2). Its ranks are consecutive.
     """
     names = [node_id.rpartition(".")[0] for node_id in topology.node_ids[: topology.compute_count]]
     boxes = list(dict.fromkeys(names))
@@ -293,11 +292,11 @@ def count_boxes(topology: Topology) -> int:
 def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce around one ring per rank of a box, each with an equal part.
 
-    Every ring goes through a box along its links between ranks where they make a cycle, else in rank order over the
-    box's switch, and then on to the next box. Ring c comes into the first box at the c-th rank of the cycle, so
-    that every rank's network port takes in one ring and lets out one; every second box is crossed backwards, so
-    that a ring comes in at the same place where it left the box before (the same rail; with an odd number of
-    boxes not between the last and the first). N - 1 steps each way. Meant for `count_boxes` >= 2.
+    Every ring crosses a box along a cycle of links between its ranks, or else in rank order over the box's switch, and
+    continues in the next box. Ring c enters the first box at the c-th rank of the cycle, so that every network port
+    receives one ring and sends one. Every second box is crossed backwards, so that a ring enters a box on the rail on
+    which it left the last one (except between the last and the first of an odd number of boxes). N - 1 steps per
+    phase. For `count_boxes` >= 2.
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes
@@ -320,18 +319,21 @@ def _order_in_box(topology: Topology, size: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lane:
-    """One way around: `order` of the ranks and, for each position, the route to the next one."""
+    """One ring: `order` of the ranks and, for each position, the route to the next rank."""
 
     order: NDArray[np.int32]
     routes: NDArray[np.int64]
 
 
 def ring_allgather(topology: Topology, bidirectional: bool, chunks: int | None = None) -> Schedule:
-    """Return the ring allgather of `topology`, N - 1 steps.
+    """Return the ring allgather of `topology`, with N - 1 steps.
 
-    It runs along a Hamiltonian cycle where one is found, else in rank order over shortest routes. `both_ways`
-    sends half of every shard each way around (biring). Where every hop of the cycle has parallel links, the
-    shard is spread over them. Without `chunks`, the smallest number that balances these lanes.
+    It runs along a Hamiltonian cycle if one is found, otherwise in rank order over shortest routes. If every hop of
+    the cycle has parallel links, shards are spread over them.
+
+    Args:
+        bidirectional: send half of every shard in either direction (biring).
+        chunks: chunks per shard; None for the smallest number that balances directions and parallel links.
     """
     _check_size(topology, 1)  # before a cycle is looked for
     cycle = hamiltonian_cycle(topology)
@@ -357,7 +359,7 @@ def ring_allgather(topology: Topology, bidirectional: bool, chunks: int | None =
 
 
 def ring_paths(topology: Topology, bidirectional: bool) -> list[list[int]]:
-    """Return the links of every hop of the same rings, lane after lane: N paths for each lane."""
+    """Return the links of every hop of these rings, lane after lane: N paths per lane."""
     return _all_lanes(topology, hamiltonian_cycle(topology), bidirectional)[1]
 
 
@@ -378,7 +380,7 @@ def _check_size(topology: Topology, lanes: int) -> None:
 
 
 def _lanes(topology: Topology, order: NDArray[np.int32], paths: list[list[int]]) -> list[_Lane]:
-    """Return one lane per parallel link that all hops have (one where hops need longer routes); append to `paths`."""
+    """Return one lane per parallel link that all hops have, one if hops need longer routes; append to `paths`."""
     hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
     direct = [_parallel_links(topology, src, dst) for src, dst in hops]
     width = min(len(links) for links in direct)
@@ -413,7 +415,7 @@ def _shortest_path(topology: Topology, following: Sequence[Sequence[int]], src: 
 
 
 def _searched(following: Sequence[Sequence[int]], src: int, dst: int) -> dict[int, int]:
-    """Return the node from which breadth-first search came to each node first, up to `dst`; lower ids go first."""
+    """Return the predecessor of each node in a breadth-first search from `src` to `dst`; lower ids come first."""
     before, reached = {src: src}, [src]
     for node in reached:  # grows
         for target in following[node]:
@@ -426,7 +428,7 @@ def _searched(following: Sequence[Sequence[int]], src: int, dst: int) -> dict[in
 
 
 def _followers(topology: Topology) -> list[list[int]]:
-    """Return the nodes that each node has links to, in order."""
+    """Return the nodes that each node has links to, ascending."""
     order = np.lexsort((topology.links.dst, topology.links.src))
     first = np.searchsorted(topology.links.src[order], np.arange(topology.node_count + 1)).tolist()
     ends = topology.links.dst[order].tolist()
@@ -434,14 +436,14 @@ def _followers(topology: Topology) -> list[list[int]]:
 
 
 def _compact(topology: Topology, paths: list[list[int]]) -> tuple[Routes, NDArray[np.int64]]:
-    """Return the route table and the route id of each path: link ids themselves where all links join ranks."""
+    """Return the route table and the route of each path: link ids themselves if all links join ranks."""
     if _are_links(topology, paths):
         return Routes.direct(len(topology.links)), np.array([path[0] for path in paths])
     return Routes.of_paths(paths), np.arange(len(paths))
 
 
 def _are_links(topology: Topology, paths: list[list[int]]) -> bool:
-    """Whether all paths are single links, and the table of all links has none that ends at a switch."""
+    """Return whether all paths are single links, and no link of the network ends at a switch."""
     return topology.switch_count == 0 and all(len(path) == 1 for path in paths)
 
 
@@ -458,10 +460,10 @@ def _lane_rows(lane: _Lane, new_route: NDArray[np.int64], lo: int, hi: int) -> N
 
 
 def ring_traffic(topology: Topology, collective: Collective, bidirectional: bool) -> Traffic:
-    """Return the traffic of method ring (`both_ways`: biring) with its default chunks, equal steps as one object.
+    """Return the traffic of method ring (`bidirectional`: biring) with default chunks; equal steps are one object.
 
-    allgather goes along the lanes of `chorale.synth.methods.rings.rings`, reduce_scatter backwards along those of the
-    transpose, allreduce does both. O(N) besides the cycle. Raises InvalidInput for other collectives.
+    allgather uses the lanes of `ring_allgather`, reduce_scatter those of the transpose backwards, allreduce both. O(N),
+    and the search for a cycle. Raises InvalidInput for other collectives.
     """
     parts = _parts(topology, collective, bidirectional)
     paths = [path for part in parts for path in part]
@@ -480,7 +482,7 @@ def ring_traffic(topology: Topology, collective: Collective, bidirectional: bool
 
 
 def _parts(topology: Topology, collective: Collective, both_ways: bool) -> list[list[list[int]]]:
-    """Return the paths of all hops of the reduce_scatter, of the allgather, or of one after the other."""
+    """Return the paths of all hops of the reduce_scatter, of the allgather, or of both."""
     require_collective("a ring", collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
     parts = []
     if collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
