@@ -285,9 +285,9 @@ def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
 
     n = `times`; 0 gives G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries
     d^n times the load of (u, w), minus, for each i, d^(n - i) times what (u, w) carries of the shard of x_i, which
-    would end where it began in L^i(G). (An i where the walk's first i links end as they begin does not count, because that
-    is already left out for a shorter part.) The busiest link has the walk that saves least. O(rows log rows), and
-    O(n N d) for every link whose load could be the largest, with up to O(d^n) walks if each walk saves something.
+    would end where it began in L^i(G). (An i where the walk's first i links end as they begin does not count: that is
+    already left out for a shorter part.) The busiest link has the walk that saves least. O(rows log rows), and O(n N d)
+    for every link whose load could be the largest, with up to O(d^n) walks if each walk saves something.
     """
     require_expandable(schedule)
     network = schedule.topology
