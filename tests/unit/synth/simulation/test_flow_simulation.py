@@ -47,25 +47,6 @@ def test_one_message_takes_its_slowest_link_and_all_latencies():
     assert arrivals([Flow(Fraction(12), (0, 1))], path_network(4, 2), model) == [2 + 6 + 8]
 
 
-def test_two_messages_share_a_link_and_the_longer_one_gets_all_in_the_end():
-    flows = [Flow(Fraction(1), (0,)), Flow(Fraction(3), (0,))]
-    assert arrivals(flows, path_network(1)) == [2, 4]
-
-
-def test_a_parking_lot():
-    # The long one has half of each link; where it leaves more than half, the others take it.
-    flows = [Flow(Fraction(1), (0, 1, 2)), *(Flow(Fraction(amount), (link,)) for link, amount in enumerate((1, 3, 7)))]
-    assert arrivals(flows, path_network(1, 2, 4)) == pytest.approx([2, 2, 2, 2])
-
-
-def test_shares_rise_when_a_message_further_along_is_done():
-    # The long one is held to 1/2 by the short one on link 1; then it is held by link 0, which it shares all along.
-    flows = [Flow(Fraction(4), (0, 1)), Flow(Fraction(1), (1,)), Flow(Fraction(100), (0,))]
-    exact = arrival_times(flows, [Fraction(2), Fraction(1)], Fraction(0))
-    assert arrivals(flows, path_network(2, 1)) == pytest.approx([float(time) for time in exact if time is not None])
-    assert exact[0] == 5
-
-
 def test_messages_without_bytes_take_only_latency():
     model = NetworkModel.of(hop_us=1e6, link_gbps="8e-9")
     flows = [Flow(Fraction(0), (0,)), Flow(Fraction(0), (1,), after_arrival=(0,))]
@@ -137,39 +118,6 @@ def test_times_are_those_of_the_exact_reference(problem):
     topology, flows = problem
     exact = arrival_times(flows, capacities(topology), Fraction(1, 2))
     assert arrivals(flows, topology, MODEL) == pytest.approx([float(time or 0) for time in exact], rel=1e-9)
-
-
-@given(problems())
-def test_no_run_is_faster_than_its_busiest_link(problem):
-    topology, flows = problem
-    loads = np.zeros(len(topology.links))
-    for flow in flows:
-        np.add.at(loads, list(flow.links), float(flow.amount))
-    bound = max(load / float(capacity) for load, capacity in zip(loads, capacities(topology), strict=True))
-    assert simulate_flows(graph_of(flows), topology, MODEL, 1.0).end_s >= bound * (1 - 1e-9)
-
-
-@given(problems(), st.randoms(use_true_random=False))
-def test_the_numbers_of_messages_do_not_matter(problem, random):
-    topology, flows = problem
-    order = list(range(len(flows)))
-    random.shuffle(order)
-    place = {old: new for new, old in enumerate(order)}
-
-    def moved(waits: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(place[old] for old in waits)
-
-    shuffled = [
-        Flow(
-            flows[old].amount,
-            flows[old].links,
-            flows[old].latency,
-            *map(moved, (flows[old].after_left, flows[old].after_arrival)),
-        )
-        for old in order
-    ]
-    times = arrivals(shuffled, topology, MODEL)
-    assert [times[place[old]] for old in range(len(flows))] == pytest.approx(arrivals(flows, topology, MODEL), rel=1e-9)
 
 
 @given(problems())

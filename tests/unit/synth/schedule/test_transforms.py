@@ -1,22 +1,29 @@
-"""Schedules turned around in time and put one after the other: streams of trees stay streams."""
+"""Schedules turned around in time, put one after the other, cut and renamed."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from chorale.runners.api.base import Measurement, RunRequest
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.bounds.optimum import optimum
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.errors import CheckFailed
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName, parse_collective
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import deficiencies, traffic_of
-from chorale.synth.schedule.transforms import concatenate, reverse_allgather
+from chorale.synth.schedule.transforms import concatenate, pipeline_split, renamed_schedule, reverse_allgather
 from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
+from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose_with_links
+from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import inspect, verify
 from tests.unit.synth.methods.forest.split.fabrics import random_fabric
 from tests.unit.synth.methods.forest.trees_on import trees_on
@@ -117,3 +124,66 @@ def test_streams_count_as_a_step_each() -> None:
     whole = deficiencies(traffic_of(allreduce_on(topology)))
     half = deficiencies(traffic_of(trees_on(topology)))
     assert whole.bandwidth * whole.congestion == half.bandwidth * half.congestion
+
+
+def made(method: str, spec: str, collective: Collective = ALLGATHER) -> VerifiedSchedule:
+    return synthesize(method, parse_topology(spec), collective, None, SerialExecutor())
+
+
+@pytest.mark.parametrize(("method", "spec"), [("forest", "ring:5"), ("forest", "a100:2"), ("bfb", "torus:3x3")])
+@pytest.mark.parametrize("collective", [ALLGATHER, ALLREDUCE])
+def test_parts_change_no_cost(method: str, spec: str, collective: Collective) -> None:
+    whole = made(method, spec, collective)
+    parts = verify(pipeline_split(whole.schedule, 3))
+    assert parts.cost.time_per_byte == whole.cost.time_per_byte
+    assert parts.cost.steps == whole.cost.steps
+    assert parts.schedule.chunks_per_shard == 3 * whole.schedule.chunks_per_shard
+    assert len(parts.schedule.transfers) == 3 * len(whole.schedule.transfers)
+    assert parts.schedule.parameters["depth"] == 3
+
+
+def test_one_part_is_the_same_schedule() -> None:
+    whole = made("forest", "ring:4").schedule
+    assert pipeline_split(whole, 1).id == whole.id
+
+
+def test_deeper_pipelines_of_trees_are_faster_at_large_sizes() -> None:
+    whole = made("forest", "ring:8", Collective(CollectiveName.BROADCAST, 0))
+    schedules = {"whole": whole, "parts": verify(pipeline_split(whole.schedule, 8))}
+    programs = {name: lower(one, LoweringOptions("oneccl-xml")) for name, one in schedules.items()}
+    runner = SimulatedRunner(NetworkModel.of(alpha_us=1, link_gbps=10))
+    outcome = runner.submit(RunRequest(parse_topology("ring:8"), programs, (2**24,), repeats=1))
+    assert isinstance(outcome, Measurement)
+    times = {name: sizes[0].median_s for name, sizes in outcome.results.items()}
+    assert times["parts"] < 0.5 * times["whole"]
+
+
+@pytest.mark.parametrize("parts", [0, 5000])
+def test_numbers_of_parts_have_limits(parts: int) -> None:
+    with pytest.raises(InvalidInput, match="1 to 1024 parts"):
+        pipeline_split(made("ring", "ring:4").schedule, parts)
+
+
+CASES = [
+    ("bfb", "torus:3x3", "allreduce"),
+    ("forest", "a100:2", "allgather"),
+    ("forest", "a100:2", "allreduce"),
+    ("forest", "mi250half:2", "broadcast"),
+    ("forest", "a100:2", "reduce"),
+    ("double-binary-tree", "ring:6", "allreduce"),
+]
+
+
+@pytest.mark.parametrize(("method", "spec", "collective"), CASES)
+def test_costs_and_results_stay(method, spec, collective):
+    network = parse_topology(spec)
+    schedule = synthesize(method, network, parse_collective(collective, 1), None, SerialExecutor()).schedule
+    rng, ranks = np.random.default_rng(3), network.compute_count
+    new_node = np.concatenate([rng.permutation(ranks), ranks + rng.permutation(network.switch_count)])
+    links = [link._replace(src=int(new_node[link.src]), dst=int(new_node[link.dst])) for link in network.links]
+    other = Topology("other", network.node_ids, ranks, Links.build(links), network.bandwidth_unit)
+    moved = renamed_schedule(schedule, new_node, other)
+    assert verify(moved).cost == verify(schedule).cost
+    assert moved.id != schedule.id
+    back = renamed_schedule(moved, np.argsort(new_node), network)
+    assert back.id == schedule.id
