@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from chorale.runners.measurement.machine import OTHERS_PATIENCE_S, everybodys_lock, temporary_folder
-from chorale.runners.process_launch.ports import OpenPort, open_ports, port_lines
+from chorale.runners.process_launch.ports import open_ports, port_lines
 from chorale.runners.ray.trust import INSECURE_VARIABLE
 from chorale.tuner.cli.campaign import ui
 from chorale.tuner.cli.main import GLOBAL_FLAGS
@@ -50,10 +50,6 @@ def test_the_options_and_limits_of_the_page_exist() -> None:
     assert {int(number) for number in re.findall(r"(\d+) s\b", TEXT)} == {int(OTHERS_PATIENCE_S)}
 
 
-def test_the_service_points_to_the_page() -> None:
-    assert "docs/operations/threat-model.md" in (serve.__doc__ or "")
-
-
 def test_open_ports_are_listed_with_who_reaches_them() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as near, closing(socket.create_server(("", 0))) as far:
         numbers = near.getsockname()[1], far.getsockname()[1]
@@ -65,10 +61,3 @@ def test_open_ports_are_listed_with_who_reaches_them() -> None:
         "every network of this machine",
     ]
     assert any(line.startswith(f"0.0.0.0 port {numbers[1]}: every network") for line in lines)
-
-
-def test_addresses_of_both_protocols_are_told_apart() -> None:
-    local = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-    assert all(OpenPort(1, address, 1, "a").is_local for address in local)
-    assert not any(OpenPort(1, address, 1, "a").is_local for address in ("0.0.0.0", "::", "192.0.2.1"))
-    assert OpenPort(1, "192.0.2.1", 1, "a").reached_by == "who reaches 192.0.2.1"

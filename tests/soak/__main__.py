@@ -64,8 +64,7 @@ class Soak:
         """Return the folder of a run of the same campaign without faults."""
         folder = self._folder / f"calm {plan.campaign}"
         if not folder.exists():
-            calm = Plan(-1, plan.campaign, (), plan.with_workers)
-            found = Sequence(calm, folder, self._template, None).run()
+            found = Sequence(Plan(-1, plan.campaign, ()), folder, self._template, None).run()
             assert not found["violations"], found
         return folder
 
@@ -78,7 +77,6 @@ def summary(results: list[dict[str, Any]]) -> dict[str, Any]:
         events.update(result["events"])
     return {
         "sequences": len(results),
-        "with_workers": sum(result["campaign"] == "workers" for result in results),
         "faults": dict(faults.most_common()),
         "events": dict(events.most_common()),
         "trials": sum(result["trials"] for result in results),

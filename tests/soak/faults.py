@@ -11,8 +11,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from tests.soak.process import Process
 
 LIMIT_S = 120.0
@@ -82,7 +80,7 @@ def strike(kind: str, scene: Scene) -> None:
         "search file damaged": lambda: _damaged(scene.optuna, lambda: None),
         "search file removed": lambda: scene.optuna.unlink(missing_ok=True),
     }
-    faults.get(kind, lambda: _child_killed(kind, scene))()
+    faults[kind]()
 
 
 def _stop_and_go(scene: Scene) -> None:
@@ -140,23 +138,6 @@ def _damaged(file: Path, then: Callable[[], None]) -> None:
         then()
 
 
-def _child_killed(name: str, scene: Scene) -> None:
-    """Kill a process below the launch: the fork server, or one or two of its children, the workers."""
-    children = psutil.Process(scene.process.pid).children()
-    servers = [child for child in children if "forkserver" in _command_line(child)]
-    workers = [worker for server in servers for worker in server.children()]
-    for child in servers if name == "fork server" else workers[: 1 + scene.number % 2]:
-        with suppress(psutil.Error):
-            child.kill()
-
-
-def _command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline()[:3])
-    except psutil.Error:
-        return ""
-
-
 def damage(kind: str, scene: Scene) -> bool:
     """Damage the files of a launch that has ended; return whether only `chorale campaign repair` helps."""
     if kind in ("last line torn", "line changed", "unfinished line"):
@@ -168,10 +149,6 @@ def damage(kind: str, scene: Scene) -> bool:
 
 def _spoilt(file: Path, kind: str) -> None:
     if not file.is_file():
-        return
-    if kind.endswith("cut"):
-        with file.open("r+b") as stream:
-            stream.truncate(file.stat().st_size // 2)
         return
     file.unlink()
     if kind.endswith("garbage"):

@@ -1,8 +1,7 @@
 """One process of a campaign: the command itself, which says through a pipe what it does, one JSON event a line.
 
-`in_a_fork` runs it beside workers of its own process, so that the libraries are imported once; `python -m
-tests.soak.launches` runs it with worker processes. Nothing of the command is left out but pictures, which take half of
-its time.
+`in_a_fork` runs it beside workers of its own process, so that the libraries are imported once. Nothing of the command
+is left out but pictures, which take half of its time.
 """
 
 import io
@@ -27,8 +26,6 @@ from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.journal import Journal
 from tests.fakes import InlineWorkers
 from tests.mlflow_connections import forget_connections
-
-PIPE_VARIABLE = "CHORALE_SOAK_PIPE"
 
 
 class History:
@@ -145,8 +142,3 @@ def run(words: list[str], history: History | None = None) -> int:
         sys.excepthook(*sys.exc_info())
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.argv[0] = "chorale"  # so that it looks after its own cluster, as the command does
-    sys.exit(run(sys.argv[1:], History(int(os.environ[PIPE_VARIABLE]))))

@@ -28,8 +28,6 @@ AT_REST = {
     "search file removed": 1,
 }
 """Faults of the files of a launch that has ended."""
-WITH_WORKERS = {"kill": 2, "worker": 5, "fork server": 2, "terminate": 1}
-"""Faults of a launch with processes that build and measure: the command, or one of its processes, is killed."""
 
 METHODS = ["bfb", "ring", "biring", "swing", "recursive-doubling"]
 CAMPAIGNS: dict[str, dict[str, Any]] = {
@@ -40,11 +38,6 @@ CAMPAIGNS: dict[str, dict[str, Any]] = {
     "failures": {"search": {"methods": ["bfb", "hamiltonian-ring", "double-binary-tree"], "chunks": [None, 1]}},
 }
 """Campaigns that try every point of their space, so that the answer does not depend on the order."""
-FOR_WORKERS = {
-    "search": {"methods": METHODS, "chunks": [1, 2, 3], "channels": [1, 2]},
-    "parallel": 3,
-    "sizes": ["64KiB"],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +61,10 @@ class Plan:
     seed: int
     campaign: str
     attempts: tuple[Attempt, ...]
-    with_workers: bool = False
 
     @property
     def document(self) -> dict[str, Any]:
         """The campaign file."""
-        chosen = FOR_WORKERS if self.with_workers else CAMPAIGNS[self.campaign]
         return {
             "name": "soak",
             "topology": "ring:4",
@@ -83,29 +74,22 @@ class Plan:
             "sampler": "random",
             "repeats": 1,
             "final": {"launches": 2, "contenders": 2},
-            **chosen,
+            **CAMPAIGNS[self.campaign],
             "budget": {"trials": 10**6},
         }
-
-
-WORKERS_EVERY = 71
-"""One sequence of so many runs with processes that build and measure."""
 
 
 def plan_of(seed: int) -> Plan:
     """Return the sequence of a seed."""
     chance = random.Random(seed)
-    with_workers = seed % WORKERS_EVERY == 0
-    live = WITH_WORKERS if with_workers else LIVE
-    events = 80 if with_workers else 32
     attempts = tuple(
         Attempt(
-            chance.choices(list(live), list(live.values()))[0],
-            chance.randint(0, events),
+            chance.choices(list(LIVE), list(LIVE.values()))[0],
+            chance.randint(0, 32),
             chance.choice((0.0, 0.0, chance.uniform(0, 0.05))),
-            "nothing" if with_workers else chance.choices(list(AT_REST), list(AT_REST.values()))[0],
+            chance.choices(list(AT_REST), list(AT_REST.values()))[0],
             chance.randrange(2**16),
         )
-        for _ in range(chance.randint(1, 2 if with_workers else 3))
+        for _ in range(chance.randint(1, 3))
     )
-    return Plan(seed, "workers" if with_workers else chance.choice(list(CAMPAIGNS)), attempts, with_workers)
+    return Plan(seed, chance.choice(list(CAMPAIGNS)), attempts)

@@ -4,14 +4,12 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.soak.launches import PIPE_VARIABLE, in_a_fork
+from tests.soak.launches import in_a_fork
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.01
@@ -19,12 +17,12 @@ LINE = b"\n"
 
 
 class Process:
-    """Runs `chorale WORDS` on the data folder `home`, in a fork, or with workers of its own in a process of its own.
+    """Runs `chorale WORDS` on the data folder `home`, in a fork.
 
     Its output goes through pipes, which limits of file sizes do not reach. Events are appended to the file `history`.
     """
 
-    def __init__(self, words: list[str], home: Path, history: Path, with_workers: bool = False) -> None:
+    def __init__(self, words: list[str], home: Path, history: Path) -> None:
         self.words = words
         self.events = 0
         self.code: int | None = None
@@ -37,27 +35,9 @@ class Process:
             os.set_blocking(reader, False)
             self._selector.register(reader, selectors.EVENT_READ, name)
             writers.append(writer)
-        pipes = (writers[0], writers[1], writers[2])
-        self.pid = self._started(words, home, pipes) if with_workers else in_a_fork(words, home, pipes)
+        self.pid = in_a_fork(words, home, (writers[0], writers[1], writers[2]))
         for writer in writers:
             os.close(writer)
-
-    @staticmethod
-    def _started(words: list[str], home: Path, pipes: tuple[int, int, int]) -> int:
-        environment = {**os.environ, "CHORALE_HOME": str(home), "PYTHONPATH": str(ROOT), PIPE_VARIABLE: str(pipes[2])}
-        line = [sys.executable, "-m", "tests.soak.launches", *words]
-        started = subprocess.Popen(
-            line,
-            env=environment,
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=pipes[0],
-            stderr=pipes[1],
-            pass_fds=[pipes[2]],
-            start_new_session=True,
-        )
-        started.returncode = 0  # waited for here, not by its destructor
-        return started.pid
 
     def until(self, condition: Callable[[], bool], limit_s: float) -> None:
         """Read what it says until `condition` holds or it has ended. TimeoutError after `limit_s`."""

@@ -63,7 +63,7 @@ class Sequence:
         return self.folder / "soak.yaml"
 
     def _start(self, *words: str) -> Process:
-        return Process(list(words), self.home, self.folder / "history.jsonl", self.plan.with_workers)
+        return Process(list(words), self.home, self.folder / "history.jsonl")
 
     def _tune(self, resume: bool) -> Process:
         return self._start(*self.words, *([RESUME] if resume else []))

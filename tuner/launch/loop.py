@@ -29,7 +29,7 @@ from chorale.tuner.launch import progress
 from chorale.tuner.launch.final_round import FinalRound, is_worth_comparing
 from chorale.tuner.launch.plan import adopted_programs
 from chorale.tuner.search.search import Search, Suggestion, search_failure
-from chorale.tuner.search.space import LoweringTarget, lowering_target
+from chorale.tuner.search.space import lowered_as
 from chorale.tuner.statistics.contest import BaselineTimes, Controls, race_ratio
 from chorale.tuner.trials.records import (
     Candidate,
@@ -61,11 +61,6 @@ class RequestBuilder:
     baselines: Mapping[str, AnyProgram] = field(default_factory=dict)
 
     @property
-    def target(self) -> LoweringTarget:
-        """Return the target to which all programs of the launch are lowered."""
-        return lowering_target(self.campaign.runner)
-
-    @property
     def references(self) -> Mapping[str, str]:
         """Name of every baseline in measurements -> its name in the campaign and in records."""
         names = self.campaign.baseline_names
@@ -76,7 +71,7 @@ class RequestBuilder:
         collective = parse_collective(self.campaign.collective)
         options = Options(chunks=candidate.chunks, k=candidate.k)
         source = ScheduleRequest(self.topology, collective, candidate.method, options, candidate.depth)
-        return BuildRequest(source, self.target.options(candidate))
+        return BuildRequest(source, lowered_as(self.campaign.runner.config.lowering(), candidate))
 
     def adopted(self, candidate: Candidate) -> BuildResult | None:
         """Return the program of a candidate that needs no build: a file, or settings of the library; else None."""

@@ -29,7 +29,7 @@ from chorale.tuner.launch.final_round import final_limit_s
 from chorale.tuner.launch.predictions import first_guesses
 from chorale.tuner.launch.progress import trial_intervals_s
 from chorale.tuner.search.size_model import Prior
-from chorale.tuner.search.space import can_execute, lowering_target, search_space
+from chorale.tuner.search.space import can_execute, search_space
 from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.records import Candidate, TrialRecord
 from chorale.tuner.trials.store import is_begun, read_launch, read_snapshot
@@ -157,7 +157,7 @@ def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior
         "campaign": campaign.name,
         "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
         "collective": campaign.collective,
-        "target": lowering_target(campaign.runner).name,
+        "target": campaign.runner.config.lowering().target,
         "node_to_measure_on": str(campaign.runner.config.resources(campaign.runner.measurers, topology)),
         "sizes_bytes": list(campaign.sizes),
         "points": len(space),
@@ -307,11 +307,11 @@ def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> 
 
 def _misfit(campaign: Campaign, program: AnyProgram) -> tuple[str, str, str]:
     """Return rule, value and remedy for a program that the runner does not execute."""
-    kind, target = campaign.runner.kind, lowering_target(campaign.runner)
+    kind, lowering = campaign.runner.kind, campaign.runner.config.lowering()
     if program.one_sided:
         rule = f"plans of MSCCL++ must be measured by shared memory or a model, not by the {kind} runner as it is set"
         return rule, program.target, "use the runner {kind: local, where: loopback}, or simulated"
-    placement = "in place" if target.in_place else "out of place"
+    placement = "in place" if lowering.in_place else "out of place"
     found = f"{program.target}, {'in place' if program.in_place else 'out of place'}"
-    rule = f"programs for the {kind} runner must be {target.name}, {placement}"
+    rule = f"programs for the {kind} runner must be {lowering.target}, {placement}"
     return rule, found, "choose the runner local, or write the program so"

@@ -24,7 +24,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.loop import RequestBuilder
-from chorale.tuner.search.space import can_execute, lowering_target
+from chorale.tuner.search.space import can_execute, is_native, lowered_as
 from chorale.tuner.tracking import registry
 from chorale.tuner.tracking.champions import ROLLED_BACK, BestProgram, PromotionVerdict, StoredProgram
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
@@ -210,13 +210,13 @@ class _Gate:
             candidate_codec.validate_python(manifest["parameters"]),
             lift_code(files[registry.PROGRAM_FILE]),
         )
-        target = lowering_target(self.campaign.runner)
-        if target.accepts(program) or (verified is None and can_execute(self.campaign.runner, program)):
+        runner = self.campaign.runner
+        if is_native(runner, program) or (verified is None and can_execute(runner, program)):
             return candidate, program
         if verified is None:
             rule, way_out = "a champion from a file must run on the runner", "choose another `runner`"
             raise CheckFailed(rule, f"{candidate} for {program.target}", way_out)
-        return candidate, build_program(verified, target.options(candidate)).program
+        return candidate, build_program(verified, lowered_as(runner.config.lowering(), candidate)).program
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:

@@ -186,7 +186,6 @@ def _axis(column: Sequence[str | int | None]) -> Axis:
 _ROOT_3 = np.sqrt(3.0)
 _STEPS = 20
 _EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
-EXPECTED_SPREAD = _EXPECTED["spread"]
 _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
 """Prior of the covariance parameters, medians and standard deviations of their logarithms: how fast logarithms of times
 change over the range of a parameter, over how many doublings of the size they correlate, their spread, their noise."""

@@ -4,7 +4,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Protocol
 
@@ -98,53 +98,29 @@ class SearchSpace:
                 yield Candidate(str(method), **chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class LoweringTarget:
-    """A target of `chorale.synth.targets.registry`; `sm_count` and `in_place` as in `LoweringOptions`."""
-
-    name: str
-    sm_count: int | None = None
-    in_place: bool = True
-
-    @property
-    def limits(self) -> TargetLimits:
-        """Return limits that programs must not exceed."""
-        return limits_of(LoweringOptions(self.name, sm_count=self.sm_count))
-
-    def options(self, candidate: Candidate) -> LoweringOptions:
-        """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any target takes."""
-        return LoweringOptions(
-            self.name,
-            candidate.channels,
-            candidate.instances,
-            candidate.protocol,
-            self.in_place,
-            sm_count=self.sm_count,
-            reads=candidate.reads,
-            block_group=candidate.block_group,
-            pipeline_bytes=candidate.pipeline_bytes,
-            threads=None if is_library_method(candidate.method) else candidate.threads,
-        )
-
-    @property
-    def is_one_sided(self) -> bool:
-        """Return whether programs become plans of puts, reads and signals."""
-        return self.limits.one_sided_operations is not None
-
-    def accepts(self, program: AnyProgram) -> bool:
-        """Return whether `program` can be measured together with others of this target."""
-        return (program.target, program.in_place) == (self.name, self.in_place)
+def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptions:
+    """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any target takes."""
+    return replace(
+        lowering,
+        channels=candidate.channels,
+        instances=candidate.instances,
+        protocol=candidate.protocol,
+        reads=candidate.reads,
+        block_group=candidate.block_group,
+        pipeline_bytes=candidate.pipeline_bytes,
+        threads=None if is_library_method(candidate.method) else candidate.threads,
+    )
 
 
-def lowering_target(section: RunnerSection) -> LoweringTarget:
-    """Return the target of all programs of a campaign with this runner."""
+def is_native(section: RunnerSection, program: AnyProgram) -> bool:
+    """Return whether `program` can be measured together with what the runner's programs are lowered to."""
     lowering = section.config.lowering()
-    return LoweringTarget(lowering.target, lowering.sm_count, lowering.in_place)
+    return (program.target, program.in_place) == (lowering.target, lowering.in_place)
 
 
 def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
     """Return whether the runner executes `program` unchanged, together with the programs of its own target."""
-    if lowering_target(section).accepts(program):
+    if is_native(section, program):
         return True
     if isinstance(program, LibraryCall):
         return section.capabilities.library_settings
@@ -164,7 +140,6 @@ class CampaignConstraints:
     """Knowledge about the candidates of one campaign before any is built."""
 
     config: RunnerConfig
-    target: LoweringTarget
     ranks: int
     sizes_bytes: tuple[int, ...]
     collective: CollectiveName
@@ -172,6 +147,16 @@ class CampaignConstraints:
     @property
     def runner(self) -> Capabilities:
         return self.config.capabilities
+
+    @property
+    def limits(self) -> TargetLimits:
+        """Limits that programs must not exceed."""
+        return limits_of(self.config.lowering())
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether programs become plans of puts, reads and signals."""
+        return self.limits.one_sided_operations is not None
 
     def matters(self, parameter: str, method: str) -> bool:
         """Return whether `parameter` changes anything for schedules of `method`; nothing does for a program from a
@@ -182,11 +167,11 @@ class CampaignConstraints:
         if is_library_method(method):
             return parameter in (*LIBRARY_PARAMETERS, "protocol", "buffer_bytes")
         if parameter in LIBRARY_PARAMETERS:
-            return parameter == "threads" and self.target.is_one_sided
+            return parameter == "threads" and self.is_one_sided
         if parameter in PLAN_PARAMETERS:
-            return self.target.is_one_sided
+            return self.is_one_sided
         if parameter == "protocol":
-            return self.runner.protocols or self.target.is_one_sided
+            return self.runner.protocols or self.is_one_sided
         if parameter == "buffer_bytes":
             return self.runner.buffers
         needed = _NEEDED_OPTION.get(parameter)
@@ -201,13 +186,13 @@ class CampaignConstraints:
         if candidate.method == IN_NETWORK and not self.runner.switches:
             return f"{IN_NETWORK} needs a runner with processes for switches that act, such as local"
         try:
-            self.target.options(candidate)
+            lowered_as(self.config.lowering(), candidate)
         except InvalidInput as error:
             return str(error)
         per_instance = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
         chunks = per_instance * candidate.instances * candidate.depth  # at least so many: methods may take more
         if (excess := self._excess(candidate, chunks)) is not None:
-            return f"{self.target.name} {excess}"
+            return f"{self.config.lowering().target} {excess}"
         if all(
             (divisible_size(size_bytes, ELEMENT_BYTES, [chunks]) / size_bytes - 1) > MAX_PADDING
             for size_bytes in self.sizes_bytes
@@ -217,7 +202,7 @@ class CampaignConstraints:
 
     def _excess(self, candidate: Candidate, chunks: int) -> str | None:
         """Return which limit of the target every program of `candidate` exceeds, None if that is not known."""
-        limits = self.target.limits
+        limits = self.limits
         if self.ranks > limits.ranks:
             return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"
         if candidate.instances > limits.channels:
@@ -235,7 +220,6 @@ def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
     section = campaign.runner
     constraints = CampaignConstraints(
         section.config,
-        lowering_target(section),
         topology.compute_count,
         tuple(campaign.sizes),
         parse_collective(campaign.collective).name,

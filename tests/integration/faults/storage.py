@@ -1,18 +1,15 @@
-"""Faults of the disk or file server that has the files of a launch: full, slow, gone, moved away. Needs root."""
+"""Faults of the disk or file server that has the files of a launch: full, gone, moved away. Needs root."""
 
 import fcntl
 import os
 import struct
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 from chorale.tuner.files.home import Home
-from tests.integration.faults.launched import Launched, Setting, Strike, lasting
+from tests.integration.faults.launched import Launched, Setting, lasting
 from tests.integration.faults.rows import Fault
 
 DISK_BYTES = 64 * 2**20
@@ -85,60 +82,9 @@ def move_back(launched: Launched) -> None:
     launched.home.root.with_name("moved").rename(launched.home.root)
 
 
-def slow_for(seconds: float, writes_per_s: int) -> Strike:
-    """Let the launch make so few writes to its disk, by a control group."""
-
-    def strike(launched: Launched) -> None:
-        group = Path(f"/sys/fs/cgroup/blkio/chorale-faults-{os.getpid()}")
-        device = os.stat(launched.home.root).st_dev
-        group.mkdir()
-        try:
-            (group / "blkio.throttle.write_iops_device").write_text(
-                f"{os.major(device)}:{os.minor(device)} {writes_per_s}"
-            )
-            root = psutil.Process(launched.process.pid)
-            _enter(group, [root, *root.children()])
-            time.sleep(seconds)
-        finally:
-            _enter(group.parent, [psutil.Process(int(pid)) for pid in (group / "cgroup.procs").read_text().split()])
-            group.rmdir()
-
-    return strike
-
-
-def _enter(group: Path, processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with suppress(OSError):  # it may have ended
-            (group / "cgroup.procs").write_text(str(process.pid))
-
-
-def kill_for_memory(launched: Launched) -> None:
-    """Let the kernel end a worker for a lack of memory, by a control group with a limit of 64 KiB."""
-    group = Path(f"/sys/fs/cgroup/memory/chorale-faults-{os.getpid()}")
-    worker = launched.workers()[0]
-    group.mkdir()
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(2**16))
-        _enter(group, [worker])
-        worker.wait(60.0)
-    finally:
-        _enter(group.parent, [worker])
-        _remove(group)
-
-
-def _remove(group: Path, attempts: int = 50) -> None:
-    for _ in range(attempts):
-        with suppress(OSError):
-            group.rmdir()
-            return
-        time.sleep(0.1)
-
-
 FAULTS = {
     "disk full for 5 s": Fault(lasting(5.0, fill, make_room), disk),
     "disk full for good": Fault(fill, disk, make_room),
-    "disk slow, 4 writes/s for 20 s": Fault(slow_for(20.0, 4), disk),
     "file server gone for good": Fault(shut_down, disk, mount_again),
     "folder of the launch moved away": Fault(move_away, mend=move_back),
-    "worker out of memory": Fault(kill_for_memory),
 }

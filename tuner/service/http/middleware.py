@@ -6,16 +6,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
 from fastapi.responses import JSONResponse
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -245,7 +243,9 @@ class Metrics:
             ("method", "route"),
             registry=self._registry,
         )
-        self._registry.register(_JobCollector(counts))
+        jobs = Gauge("chorale_jobs", "Unfinished jobs.", ("state",), registry=self._registry)
+        for state in ("queued", "running"):
+            jobs.labels(state).set_function(lambda state=state: counts()[state])  # type: ignore[misc]
 
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """Count a request. `route` is the pattern, not the path, so that there are few of them.
@@ -259,17 +259,6 @@ class Metrics:
     def text(self) -> bytes:
         """Return the exposition format."""
         return generate_latest(self._registry)
-
-
-class _JobCollector(Collector):
-    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        self._counts = counts
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        family = GaugeMetricFamily("chorale_jobs", "Unfinished jobs.", labels=["state"])
-        for state, count in self._counts().items():
-            family.add_metric([state], count)
-        yield family
 
 
 HEADERS = {

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
 from chorale.synth.collective import Collective, parse_collective
 from chorale.synth.errors import InvalidInput
@@ -191,11 +190,7 @@ ResultKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Key of 
 
 
 class JobSpec(BaseModel):
-    """Common to all jobs. Unknown keys are errors, and so is a `kind` that differs from that of the route.
-
-    `kind` distinguishes the specifications. The route implies it and the stored job has it next to the request, so it
-    is in no JSON schema and no dump.
-    """
+    """Common to all jobs. Unknown keys are errors, and so is a `kind` that differs from that of the route."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -203,7 +198,7 @@ class JobSpec(BaseModel):
 
     def facts(self) -> dict[str, Any]:
         """Return what the content key of the result depends on, but for the network: floats as exact text."""
-        facts = self.model_dump(exclude={"priority", "topology"})
+        facts = self.model_dump(exclude={"kind", "priority", "topology"})
         return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 
 
@@ -222,7 +217,7 @@ class CollectiveSpec(JobSpec):
 class SynthesisSpec(CollectiveSpec):
     """Design, verify and prove a schedule, as `chorale synth` does."""
 
-    kind: SkipJsonSchema[Literal["synthesis"]] = Field(default="synthesis", exclude=True)
+    kind: Literal["synthesis"] = "synthesis"
     method: str = Field(max_length=64, examples=["bfb"])
     k: Count | None = Field(default=None, description="Trees per root; null: the smallest optimal number.")
     chunks: Count | None = Field(default=None, description="Chunks per shard; null: the smallest optimal number.")
@@ -240,14 +235,14 @@ class SynthesisSpec(CollectiveSpec):
 class BoundSpec(CollectiveSpec):
     """The least time of a collective with the cut that proves it, as `chorale bound` gives it."""
 
-    kind: SkipJsonSchema[Literal["bound"]] = Field(default="bound", exclude=True)
+    kind: Literal["bound"] = "bound"
     k: Count | None = None
 
 
 class FindSpec(JobSpec):
     """Topologies of a size and degree, as `chorale find` finds them among known bases."""
 
-    kind: SkipJsonSchema[Literal["find"]] = Field(default="find", exclude=True)
+    kind: Literal["find"] = "find"
     nodes: int = Field(ge=2, le=MAX_COUNT, examples=[64])
     degree: int = Field(ge=1, le=64, examples=[4])
     bidirectional: bool = False
@@ -256,7 +251,7 @@ class FindSpec(JobSpec):
 class ProgramSpec(JobSpec):
     """Lower the schedule of a finished synthesis to a program of a runtime, as `chorale lower` does."""
 
-    kind: SkipJsonSchema[Literal["program"]] = Field(default="program", exclude=True)
+    kind: Literal["program"] = "program"
     result: ResultKey
     target: str = Field(max_length=64, examples=["msccl-xml"])
     channels: int = Field(default=1, ge=1, le=1024)
@@ -272,7 +267,7 @@ class ProgramSpec(JobSpec):
 class PriceSpec(JobSpec):
     """Simulated times of the schedule of a finished synthesis at buffer sizes, as by `chorale simulate`."""
 
-    kind: SkipJsonSchema[Literal["price"]] = Field(default="price", exclude=True)
+    kind: Literal["price"] = "price"
     result: ResultKey
     sizes_bytes: list[Annotated[int, Field(ge=1, le=2**40)]] = Field(min_length=1, max_length=64)
     alpha_us: Latency = 0
@@ -286,7 +281,7 @@ class PriceSpec(JobSpec):
 class JudgeSpec(JobSpec):
     """Whether results of a collective are good, as by `chorale judge`."""
 
-    kind: SkipJsonSchema[Literal["judge"]] = Field(default="judge", exclude=True)
+    kind: Literal["judge"] = "judge"
     topology: Network
     results: str = Field(max_length=2**20, description="Text of nccl-tests, rccl-tests, OSU or `chorale run --json`.")
     file_name: str = Field(default="results", max_length=255)

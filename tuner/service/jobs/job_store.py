@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sql
-from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from chorale.tuner.files.read_write import write_file
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec
@@ -49,7 +49,7 @@ class Job(BaseModel):
     owner:    name of the token that submitted it
     key:      content key of the result: jobs with equal keys have equal results
     error:    of a failed job
-    cached:   whether the result was already stored: "no", "yes"; earlier versions also have "renamed"
+    cached:   whether the result was already stored
     progress: of a running job; not stored
     Times are seconds since the epoch, null until then. `kind` and `priority` are also next to the request.
     """
@@ -72,16 +72,8 @@ class Job(BaseModel):
     started_s: float | None = None
     finished_s: float | None = None
     error: ErrorFacts | None = None
-    cached: Literal["no", "yes", "renamed"] = "no"
+    cached: Literal["no", "yes"] = "no"
     progress: Progress | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_stored(cls, document: Any) -> Any:
-        """Copy `kind`, which a stored job has next to the request, into the request."""
-        if isinstance(document, dict) and "kind" in document:
-            return document | {"request": document["request"] | {"kind": document["kind"]}, "progress": None}
-        return document
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
     @property
@@ -157,7 +149,7 @@ class JobStore:
 
     def save_job(self, job: Job) -> None:
         """Add `job`, or replace the stored job of the same id."""
-        document = job.model_copy(update={"progress": None}).model_dump_json(exclude={"result"})
+        document = job.model_copy(update={"progress": None}).model_dump_json()
         row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": document}
         with self._engine.begin() as connection:
             changed = connection.execute(sql.update(_jobs).where(_jobs.c.id == job.id).values(row)).rowcount

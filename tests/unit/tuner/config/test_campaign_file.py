@@ -88,11 +88,6 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         ("name.x=1", "an override must lead to a key of a section; got name.x=1; `name` has no keys inside"),
         ("name", "an override must have the form key.path=value; got name; write --set budget.trials=10"),
         (
-            "name=[",
-            "the value of an override must be YAML; got while parsing a flow node expected the node content, but found "
-            "'<stream end>' in \"<unicode string>\", line 1, column 2: [ ^; quote it",
-        ),
-        (
             f"seed=0x{'f' * 4000}",
             f"a value in YAML must have at most 3000 characters; got 0x{'f' * 38}…; write it shorter",
         ),

@@ -6,11 +6,9 @@ import pytest
 
 from chorale.job.record import CallCount, CallKey, Record
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.config.campaign_file import RecordedJob, coverage_lines, recorded_campaigns
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.predictions import campaign_on
-from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.records import Candidate, SizeResult, mean_speedup
 from tests.campaigns import complete, small_campaign
 
@@ -64,13 +62,6 @@ def test_weights_enter_the_objective() -> None:
     assert mean_speedup(sizes) == pytest.approx(math.exp((3 * math.log(8) + math.log(0.5)) / 4))
     trial = complete(Candidate("bfb"))
     assert trial.speedup == pytest.approx(math.sqrt(math.prod(size.speedup for size in trial.sizes)))
-
-
-def test_launches_without_weights_stay_comparable_with_earlier_versions() -> None:
-
-    ring = parse_topology("ring:4")
-    assert "weights" not in conditions_of(small_campaign(), ring)
-    assert conditions_of(small_campaign(weights=[1, 3]), ring)["weights"] == [1.0, 3.0]
 
 
 def test_weights_are_of_all_sizes() -> None:

@@ -3,34 +3,22 @@
 import json
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError
 
-from chorale.runners.api.base import ResourceRequest, Runner
-from chorale.runners.api.config import Capabilities, MeasurerRequest, RunnerConfig
 from chorale.runners.api.registry import RUNNERS
 from chorale.runners.simulated.config import SimulatedConfig
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.topology.topology import Topology
-from chorale.tuner.config.campaign import Campaign, runner_factory
+from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.campaign_file import parse_campaign
 from chorale.tuner.config.runner import (
     SECTIONS,
-    RunnerSection,
     read_section,
-    section_model,
-    section_union,
 )
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.search.space import LoweringTarget, lowering_target
-from chorale.tuner.trials.journal import conditions_of
 from chorale.tuner.trials.store import open_store
-from tests.campaigns import small_campaign
-from tests.fakes import FakeRunner
 
 TEXT = """
 name: small
@@ -110,15 +98,6 @@ def test_costs_of_the_simulated_runner_are_exact_and_read_back_from_json() -> No
         assert config.conditions() == {"alpha_us": "1/3", "hop_us": 0.1, "link_latency_us": 0.25}
 
 
-def test_the_schema_says_that_costs_may_be_fractions() -> None:
-    fields = Campaign.model_json_schema()["$defs"]["SimulatedSection"]["properties"]
-    number, text = fields["alpha_us"]["anyOf"]
-    assert number == {"type": "number", "minimum": 0, "maximum": 10**6}
-    assert (text["type"], text["examples"]) == ("string", ["1/3"])
-    assert fields["alpha_us"]["default"] == 0
-    assert fields["link_mbps"]["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 10**6}
-
-
 @pytest.mark.parametrize("kind", RUNNERS)
 def test_another_runner_may_replace_that_of_every_example(kind: str) -> None:
     for path in EXAMPLES.glob("*.yaml"):
@@ -134,38 +113,6 @@ def test_a_runner_that_replaces_another_keeps_what_both_have() -> None:
         parse_campaign(text, ["runner.kind=simulated", "runner.fabric=cube"])
     with pytest.raises(InvalidInput, match=r"unknown key `runner\.prob`"):
         parse_campaign(TEXT + "runner: {prob: 1}", ["runner.kind=simulated"])
-
-
-class ToyConfig(RunnerConfig):
-    """A runner of a test."""
-
-    name: ClassVar[str] = "toy"
-    summary: ClassVar[str] = "a stand-in"
-    capabilities: ClassVar[Capabilities] = Capabilities(protocols=True)
-    strings: int = Field(default=1, ge=1, description="Strings of the toy.")
-
-    def lowering(self) -> LoweringOptions:
-        return LoweringOptions("msccl-xml", sm_count=self.strings)
-
-    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
-        return ResourceRequest(request.node.cpus, gpus=self.strings)
-
-    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        return FakeRunner()
-
-
-def test_a_new_runner_is_one_declaration(tmp_path: Path) -> None:
-    sections: TypeAdapter[RunnerSection] = TypeAdapter(section_union([*SECTIONS.values(), section_model(ToyConfig)]))
-    section, ring = sections.validate_python({"kind": "toy", "strings": 3, "timeout_s": 5}), load_topology("ring:4")
-    assert (section.timeout_s, section.config) == (5, ToyConfig(strings=3))
-    assert sections.validate_python({}).kind == "local"
-    assert lowering_target(section) == LoweringTarget("msccl-xml", 3)
-    assert section.config.resources(section.measurers, ring) == ResourceRequest(gpus=3)
-    assert isinstance(runner_factory(section, ring, tmp_path)(), FakeRunner)
-    campaign = small_campaign().model_copy(update={"runner": section})
-    assert conditions_of(campaign, ring)["runner"]["strings"] == 3
-    with pytest.raises(ValidationError, match="strings"):
-        sections.validate_python({"kind": "local", "strings": 3})
 
 
 def test_a_resumed_launch_keeps_its_runner(home: Home) -> None:

@@ -1,12 +1,10 @@
 """Programs that somebody wrote by hand compete in campaigns: as candidates and as baselines, up to best and tables."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chorale.runners.local.runner import LocalRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.tune import _checked_campaign
 from chorale.tuner.config.campaign import Campaign
@@ -81,24 +79,6 @@ def test_a_program_is_a_baseline_and_the_answer_where_nothing_beats_it(home, han
         assert set(trial.sizes[0].baseline_times_s) == {"ring", name}
     best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), load_topology("complete:4"), "allreduce", 65536)
     assert best.program.program == direct_allreduce(4).encode()
-
-
-def test_it_runs_live_as_candidate_and_as_baseline(home, hand):
-    wanted = campaign(
-        hand,
-        runner={"kind": "local", "where": "loopback", "timeout_s": 120},
-        baselines=["ring", str(hand)],
-        final={"launches": 2},
-        repeats=2,
-    )
-    with LocalRunner(where="loopback") as runner:
-        report = run(home, wanted, runner=runner)
-    name = read_program_file(str(hand)).name
-    [trial] = adopted_trials(report)
-    assert all(size.times_s and size.baseline_times_s[name] for size in trial.sizes)
-    rows = [json.loads(line) for line in (report.folder / "trials.jsonl").read_text().splitlines()]
-    assert name in json.dumps(rows)
-    assert report.tracked.run_ids[trial.trial_id]  # MLflow has it too
 
 
 @pytest.fixture

@@ -77,15 +77,6 @@ def test_what_is_damaged_is_built_again(
     assert "is damaged and built again" in caplog.text
 
 
-def test_a_program_of_another_schedule_is_not_taken(tmp_path: Path) -> None:
-    built = builder(tmp_path).build(request())
-    [path] = tmp_path.glob("*.program")
-    builder(tmp_path / "ring").build(request(source=RING))
-    [other] = (tmp_path / "ring").glob("*.program")
-    shutil.copy(other, path)
-    assert builder(tmp_path).build(request()) == built
-
-
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     builder(tmp_path).build(request())
     size_bytes = sum(path.stat().st_size for path in tmp_path.iterdir())

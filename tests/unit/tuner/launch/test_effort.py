@@ -50,8 +50,3 @@ CASES = [
     ({"kind": "local"}, "ring:4"),
     ({"kind": "local", "link_mbps": 8}, "a100:2"),
 ]
-
-
-@pytest.mark.parametrize(("runner", "spec"), CASES)
-def test_without_a_rate_nothing_is_said(runner, spec):
-    assert min_measuring_s(small_campaign(runner=runner), load_topology(spec), 6) is None

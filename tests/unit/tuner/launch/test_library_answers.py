@@ -78,10 +78,3 @@ def test_programs_and_the_library_take_the_alias_from_each_other(home: Home) -> 
     run(home, campaign(search={"methods": ["bfb"]}), runner=WithLibrary(SLOW_S))
     best = load_best(store_of(home), load_topology("ring:4"), "allreduce", 4096)
     assert (best.version.version, best.library) == ("3", None)
-
-
-def test_the_library_may_be_faster_at_one_size_of_a_class_only(home: Home) -> None:
-    run(home, campaign(sizes=[4096, 6144]), runner=WithLibrary(FAST_S))
-    topology = load_topology("ring:4")
-    assert load_best(store_of(home), topology, "allreduce", 4096).library == "tree"
-    assert load_best(store_of(home), topology, "allreduce", 6144).program.verified.schedule.method == "ring"

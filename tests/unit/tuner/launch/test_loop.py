@@ -1,7 +1,5 @@
 """The loop with a runner by formula: budgets, failures, shared programs, interruption at every step."""
 
-import errno
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,7 +16,7 @@ from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.launch.loop import Clocks, TrialLoop
 from chorale.tuner.search.search import Search, SearchPlan
 from chorale.tuner.search.storages import open_storage
-from chorale.tuner.trials.journal import Launch, patiently
+from chorale.tuner.trials.journal import Launch
 from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign, space_of
@@ -68,11 +66,6 @@ def test_the_budget_is_used_and_every_trial_is_recorded(tmp_path: Path, parallel
     assert heard == trials
     assert sorted(trial.number for trial in trials) == list(range(1, 7))
     assert all(isinstance(trial, CompleteTrial) for trial in trials)
-
-
-def test_the_campaign_ends_with_the_search_space(tmp_path: Path) -> None:
-    trials = launch(tmp_path, small_campaign(budget={"trials": 100}), InlineWorkers(FakeRunner()))
-    assert len({trial.candidate for trial in trials}) == len(trials) == 12
 
 
 def test_no_trial_starts_after_the_time_is_up(tmp_path: Path) -> None:
@@ -236,24 +229,6 @@ def test_interrupted_anywhere_and_resumed_nothing_is_lost_or_repeated(tmp_path: 
     assert len({trial.number for trial in trials}) == 12
 
 
-@pytest.mark.parametrize("die_after", range(6))
-def test_dying_between_the_journal_and_the_study_repeats_nothing(tmp_path: Path, die_after: int) -> None:
-    """A listener dies after the study heard; a search that dies stands for the moment before it hears."""
-    campaign = small_campaign(budget={"trials": 12})
-    heard = count()
-
-    def die(record: TrialRecord) -> None:
-        if next(heard) == die_after:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        launch(tmp_path, campaign, InlineWorkers(FakeRunner()), (die,))
-    study = tmp_path / "optuna.journal"
-    study.write_bytes(b"".join(study.read_bytes().splitlines(keepends=True)[:-1]))  # the last tell is lost
-    trials = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
-    assert len({trial.candidate for trial in trials}) == len(trials) == 12
-
-
 def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,37 +259,3 @@ def test_racing_measures_on_only_what_may_still_win(tmp_path: Path) -> None:
             assert [len(size.times_s) for size in trial.sizes] == expected
             best = [max(known, size.speedup) for size, known in zip(trial.sizes, best, strict=True)]
     assert set(repeats) == {2, 7}
-
-
-class TakesNothing:
-    """A disk that takes no trial until it has been tried `refusals` times."""
-
-    def __init__(self, refusals: int) -> None:
-        self.refusals = refusals
-
-    def write(self, descriptor: int, content: bytes | memoryview) -> int:
-        if b'"trial_id"' in bytes(content) and self.refusals:
-            self.refusals -= 1
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return os.write(descriptor, content)
-
-
-@pytest.mark.parametrize(("refusals", "saved"), [(5, 6), (10**6, 0)])
-def test_a_launch_waits_for_a_full_disk_and_goes_on_or_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, saved: int
-) -> None:
-    monkeypatch.setattr(patiently, "__defaults__", (lambda seconds: None,))
-    store = Store(tmp_path, LAUNCH, TakesNothing(refusals).write)
-    campaign = small_campaign(parallel=1)
-    plan = SearchPlan(
-        space_of(campaign), "study", campaign.resolved_sampler, 0, partial(trial_id, "launch"), tuple(campaign.sizes)
-    )
-    search = Search(plan, open_storage(None, tmp_path / "optuna.journal"), [])
-    loop = TrialLoop(campaign, TOPOLOGY, store, search, InlineWorkers(FakeRunner()), ticking())
-    if saved:
-        loop.run()
-    else:
-        with pytest.raises(Unavailable, match="a journal must be writable"):
-            loop.run()
-    store.close()
-    assert len(Store(tmp_path).trials) == saved

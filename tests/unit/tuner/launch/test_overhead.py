@@ -67,16 +67,6 @@ def test_mlflow_is_asked_three_times_a_trial(home: Home, monkeypatch: pytest.Mon
     assert sum(counts[1].values()) < sum(PER_TRIAL.values()) * 6 + PER_LAUNCH
 
 
-def test_a_schedule_is_synthesized_once_however_it_is_lowered(home: Home) -> None:
-    search = {"methods": ["bfb", "ring"], "chunks": [None, 2], "channels": [1, 2], "buffer_bytes": [None, "1M"]}
-    report, workers = launched(home, small_campaign(search=search, budget={"trials": 100}))
-    schedules = {(trial.candidate.method, trial.candidate.chunks) for trial in report.trials}
-    programs = {(*schedule, channels) for schedule in schedules for channels in (1, 2)}
-    assert len(report.trials) == 2 * len(programs)
-    assert workers.caching_builder.synthesized == len(schedules)
-    assert workers.caching_builder.lowered == len(programs)
-
-
 def test_the_search_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 

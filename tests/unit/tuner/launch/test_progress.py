@@ -57,13 +57,6 @@ def test_a_limit_in_minutes_may_come_first():
     assert "about 0:20 left" in text(shown)
 
 
-def test_a_quiet_console_stays_silent() -> None:
-    shown = console(quiet=True)
-    with progress_display(shown, 10) as progress:
-        progress.trial(TRIAL)
-    assert text(shown) == ""
-
-
 @pytest.mark.parametrize(("terminal", "kind"), [(True, LiveTable), (False, PlainLines)])
 def test_a_terminal_gets_a_table(terminal: bool, kind: type) -> None:
     shown = console(force_terminal=terminal)

@@ -1,6 +1,5 @@
 """Launches that live in a cluster, as the command starts, watches and ends them."""
 
-import json
 import os
 import signal
 import time
@@ -13,10 +12,7 @@ import yaml
 
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
-from chorale.synth.errors import CheckFailed
-from chorale.synth.topology.formats.json_document import to_json
 from chorale.tuner.files.home import Home
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.detached import LaunchState, detached_name
 from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign
@@ -78,19 +74,6 @@ def test_a_launch_goes_on_after_its_own_death(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_a_launch_finds_the_network_file_of_the_folder_where_it_was_started(
-    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # the folder of this process, not of the workers
-    Path("ring.json").write_text(json.dumps(to_json(load_topology("ring:4"))))
-    path = campaign_file(tmp_path, topology="file:ring.json", budget={"trials": 2})
-    assert chorale(capsys, "tune", path, "--detach").code == 0
-    followed = chorale(capsys, "tune", "--follow", "small", "--json")
-    assert followed.code == 0, followed.stderr
-    assert followed.document["trials"] == {"complete": 2, "failed": 0, "pruned": 0}
-
-
-@pytest.mark.slow
 def test_a_launch_is_stopped_and_resumed(capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path) -> None:
     path = campaign_file(tmp_path, budget={"trials": 12}, repeats=1000)
     assert chorale(capsys, "tune", path, "--detach").code == 0
@@ -132,17 +115,3 @@ def test_who_is_not_there_cannot_be_followed(
         assert misspelt.code == 2
         assert "unknown campaign 'smal'; did you mean 'small'?" in misspelt.stderr
         assert chorale(capsys, "tune", option, "small").code == 1
-
-
-def test_a_resident_that_was_removed_says_so() -> None:
-    class Silent:
-        def answer(self) -> int:
-            return 1
-
-    with DetachedActors() as residents:
-        silent = residents.start("silent", Silent, ())
-        assert silent.call("answer") == 1
-        assert residents.start("silent", Silent, ()).call("answer") == 1  # the same one
-        silent.remove()
-        with pytest.raises(CheckFailed, match="silent must live in the cluster"):
-            silent.call("answer")

@@ -59,7 +59,3 @@ def test_simulated_times_decide_among_those_that_cost_the_same() -> None:
             assert isinstance(outcome, Measurement)
             times[point] = outcome.results["one"][0].median_s
     assert times[first] == min(times.values())
-
-
-def test_without_candidates_nothing_is_made() -> None:
-    assert guessed(campaign()) == []

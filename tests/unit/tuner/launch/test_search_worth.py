@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import ValidationError
 
-from chorale.tuner.config.campaign import Campaign, StopSection
+from chorale.tuner.config.campaign import StopSection
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.loop import LOOKS, SearchWorth
 from chorale.tuner.reports.tuning import tune_document
@@ -75,9 +75,3 @@ def test_shares_and_durations(gain: object, per: object, expected: tuple[float, 
 def test_bad_rules_are_refused(stop: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         StopSection.model_validate(stop)
-
-
-def test_other_samplers_do_not_say_what_to_expect() -> None:
-    document = small_campaign().model_dump(by_alias=True)
-    with pytest.raises(ValidationError, match="`stop` needs the sampler sizes-gp"):
-        Campaign.model_validate({**document, "sampler": "random", "stop": {"gain": "1%"}})

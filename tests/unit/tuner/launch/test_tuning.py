@@ -13,7 +13,7 @@ from rich.console import Console
 from chorale.runners.api.base import FailureKind
 from chorale.runners.recorded.runner import RecordedRunner
 from chorale.runners.simulated.runner import SimulatedRunner
-from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.simulation.flow_simulation import NetworkModel
 from chorale.tuner.cli.tune_launch import UNTRACKED_EXIT_CODE, show
 from chorale.tuner.config.campaign import Campaign
@@ -221,15 +221,6 @@ def test_a_resumed_launch_must_compare(home: Home) -> None:
     run(home, small_campaign(search={"methods": ["bfb"], "channels": [4]}), resume=True)
 
 
-@pytest.mark.slow
-def test_the_comparison_at_the_end_has_its_own_limit_of_time(home: Home) -> None:
-    launches = {}
-    for minutes in (1e-9, 1.0):
-        document = tune_document(run(home, small_campaign(name=f"final-{minutes}", final={"minutes": minutes})))
-        launches[minutes] = {row["launches"] for row in document["best"]}
-    assert launches == {1e-9: {1}, 1.0: {4}}
-
-
 def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,17 +239,6 @@ def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(
     assert later.trials == report.trials
     assert set(trial_runs(home, later)) == {trial.trial_id for trial in report.trials}
     assert set(later.versions.values()) == {"1"}
-
-
-def test_a_trial_that_was_half_uploaded_is_completed(home: Home) -> None:
-    report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
-    mlflow = store_of(home)
-    tags = {LAUNCH_ID: report.launch.launch_id, TRIAL_ID: report.trials[0].trial_id}
-    half = mlflow.start_run(mlflow.experiment("small"), "half", tags, 0)
-    later = run(home, resume=True)
-    runs = trial_runs(home, later)
-    assert runs[report.trials[0].trial_id].info.run_id == half
-    assert runs[report.trials[0].trial_id].info.status == "FINISHED"
 
 
 def test_failed_trials_are_tracked_with_their_kind(home: Home) -> None:
@@ -283,12 +263,6 @@ def test_an_interrupted_launch_keeps_what_finished(home: Home) -> None:
     assert report.versions == {}
     assert set(trial_runs(home, report)) == {trial.trial_id for trial in report.trials}
     assert len(run(home, resume=True, runner=FakeRunner()).trials) == 6
-
-
-def test_an_error_of_the_runner_still_leaves_the_journal_and_the_uploads(home: Home) -> None:
-    with pytest.raises(Unavailable):
-        run(home, runner=FakeRunner(fail_with(FailureKind.UNAVAILABLE)))
-    assert len(run(home, resume=True).trials) == 6
 
 
 def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home: Home) -> None:

@@ -8,12 +8,11 @@ import pytest
 from optuna.pruners import BasePruner, MedianPruner, ThresholdPruner
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
-from optuna.study import MaxTrialsCallback, Study
+from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 import chorale as ch
 from chorale.campaigns import TuningResult
-from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.simulation.flow_simulation import NetworkModel
@@ -94,14 +93,6 @@ def test_a_resumed_launch_goes_on_with_objects_and_without(tuned: Tuner, home: H
     assert run.data.tags["chorale.sampler"] == "TPESampler"
 
 
-def test_names_and_addresses_work_as_in_campaigns(tuned: Tuner, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/study.db"
-    report = tuned(3, sampler="grid", pruner="none", storage=url)
-    assert report.launch.campaign["sampler"] == "grid"
-    assert report.launch.campaign["pruner"] == "none"
-    assert len(study_of(url).trials) == 3
-
-
 @pytest.mark.parametrize(
     "keys", [{"sampler": TPESampler}, {"pruner": 3}, {"storage": object()}, {"callbacks": ["report"]}]
 )
@@ -142,12 +133,6 @@ def test_the_result_has_the_answer_the_table_the_study_and_every_trial(tuned: Tu
     assert result.plot().save(tmp_path / "times.svg")
 
 
-def test_a_callback_ends_the_search(tuned: Tuner) -> None:
-    report = tuned(12, callbacks=MaxTrialsCallback(4))
-    assert len(report.trials) == 4
-    assert report.ranked_trials  # the final comparison comes nevertheless
-
-
 def test_a_callback_that_fails_is_blamed_and_the_launch_goes_on_later(tuned: Tuner) -> None:
     def broken(study: Study, trial: FrozenTrial) -> None:
         raise KeyError("oops")
@@ -167,17 +152,9 @@ def test_a_pruner_that_fails_is_blamed(tuned: Tuner) -> None:
         tuned(pruner=Broken())
 
 
-class Recorder(FakeRunner):
-    """Knows which sizes were measured of which programs."""
-
-    @property
-    def sizes(self) -> list[tuple[int, ...]]:
-        return [request.sizes_bytes for request in self.requests]
-
-
 def test_a_pruner_decides_after_each_size(tuned: Tuner) -> None:
     """Candidates slower than the baseline at the first size are not measured at the second."""
-    tuned.runner = Recorder()
+    tuned.runner = FakeRunner()
     storage = InMemoryStorage()
     report = tuned(12, pruner=ThresholdPruner(lower=1.2), storage=storage)
     pruned = [trial for trial in report.trials if isinstance(trial, PrunedTrial)]
@@ -190,41 +167,6 @@ def test_a_pruner_decides_after_each_size(tuned: Tuner) -> None:
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
     assert {len(trial.intermediate_values) for trial in trials if trial.state == TrialState.COMPLETE} <= {0, 2}
     assert not any(trial.constraints for trial in trials)
-
-
-def test_no_program_that_a_pruner_ended_is_measured_under_another_name(tuned: Tuner) -> None:
-    tuned.runner = Recorder()
-    report = tuned(12, pruner=ThresholdPruner(lower=1e9))
-    assert all(isinstance(trial, PrunedTrial) for trial in report.trials)
-    measured = [trial for trial in report.trials if isinstance(trial, PrunedTrial) and trial.sizes]
-    assert len({trial.program_id for trial in measured}) == len(measured) == len(tuned.runner.sizes)
-    storage = InMemoryStorage()
-    assert len(tuned(12, pruner=ThresholdPruner(lower=1e9), storage=storage, resume=True).trials) == 12
-    assert len(measured) == len(tuned.runner.sizes)
-    trials = study_of(storage).trials  # made anew from the journal
-    assert {trial.state for trial in trials} == {TrialState.PRUNED}
-    assert sum(len(trial.intermediate_values) == 1 for trial in trials) == len(measured)
-
-
-@pytest.mark.slow
-def test_what_cannot_work_is_infeasible_in_the_study(tuned: Tuner) -> None:
-    """Wrong results are broken constraints; so are points of the grid that no target takes, where a sampler asks."""
-
-    def wrong(request: RunRequest) -> RunFailure | None:
-        names = [name for name in request.programs if not name.startswith("baseline")]
-        channels = {request.programs[name].channels for name in names}
-        return RunFailure(FailureKind.WRONG_RESULT, "rank 1 differs") if 2 in channels else None
-
-    tuned.runner = FakeRunner(wrong)
-    storage = InMemoryStorage()
-    tuned(12, sampler=TPESampler(seed=0), storage=storage)
-    trials = study_of(storage).trials
-    broken = [trial for trial in trials if trial.constraints]
-    assert broken
-    assert all(trial.constraints == {"wrong_result": 1.0} for trial in broken)
-    assert all(trial.state == TrialState.PRUNED for trial in broken)
-    assert all(trial.user_attrs[REASON].startswith("wrong_result: rank 1") for trial in broken)
-    assert study_of(storage).best_trial.constraints == {}
 
 
 def test_points_over_the_limits_of_a_target_break_a_constraint(tuned: Tuner) -> None:

@@ -1,7 +1,5 @@
-"""Specifications of jobs: what is refused at once, what is stored, what an earlier version stored."""
+"""Specifications of jobs: what is refused at once, how networks are kept."""
 
-import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -9,106 +7,10 @@ import pytest
 
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.service.jobs.job_specs import BoundSpec, JobLimits, NetworkPlanner, SynthesisSpec
-from chorale.tuner.service.jobs.job_store import Job, JobStore
+from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.plan import JobPlanner
 from chorale.tuner.service.jobs.tasks import JobTask, run_task
-from tests.unit.tuner.service.conftest import Service, start_service
-from tests.unit.tuner.service.fakes import FakeTaskBackend
-
-EARLIER_KEY = "3f898216bee29b49458039082f4a370b9cb5c75b79d1ace15ac12afd7a625caf"
-EARLIER: dict[str, Any] = {
-    "id": "0" * 32,
-    "owner": "local",
-    "kind": "synthesis",
-    "request": {
-        "priority": 5,
-        "topology": "ring:4",
-        "method": "bfb",
-        "collective": "allreduce",
-        "root": 0,
-        "k": None,
-        "chunks": None,
-        "objective": "height",
-        "seed": 0,
-        "size_bytes": None,
-    },
-    "key": EARLIER_KEY,
-    "priority": 5,
-    "memory_bytes": 356516672,
-    "created_s": 1000.0,
-    "state": "queued",
-    "started_s": None,
-    "finished_s": None,
-    "progress": None,
-    "error": None,
-    "cached": "no",
-}
-"""A job as the first version of the service stored it, with the key of its result."""
-FAILURE = {"kind": "refused", "rule": "a rule", "value": "a value", "way_out": "a way out"}
-CANCELLED = {**EARLIER, "id": "1" * 32, "state": "cancelled", "progress": [1, 2], "finished_s": 1002.0}
-FAILED = {**EARLIER, "id": "2" * 32, "state": "failed", "error": FAILURE, "finished_s": 1002.0}
-FAILED["request"] = {**EARLIER["request"], "k": 3, "method": "a method that is gone"}
-
-
-def write_jobs(folder: Path, *documents: dict[str, Any]) -> None:
-    """Write rows as the first version of the service wrote them."""
-    JobStore(folder).close()
-    with sqlite3.connect(folder / "service.db") as database:
-        for number, document in enumerate(documents, 1):
-            row = (document["id"], number, document["owner"], document["state"], json.dumps(document))
-            database.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", row)
-    database.close()
-
-
-def test_jobs_of_an_earlier_version_are_read_and_go_on(tmp_path: Path):
-    write_jobs(tmp_path, CANCELLED, FAILED, EARLIER)
-    backend = FakeTaskBackend()
-    with start_service(tmp_path, backend) as client:
-        job = Service(client, backend).finished({"id": EARLIER["id"]})
-        jobs = client.get("/v1/jobs").json()["jobs"]
-    assert (job["state"], job["result"]) == ("done", EARLIER_KEY)
-    assert [job["state"] for job in jobs] == ["done", "failed", "cancelled"]
-    assert [job["request"] for job in jobs] == [EARLIER["request"], FAILED["request"], CANCELLED["request"]]
-    assert jobs[1]["error"] == FAILURE
-
-
-@pytest.mark.parametrize("document", [EARLIER, CANCELLED, FAILED])
-def test_a_job_is_stored_as_the_earlier_version_stored_it(tmp_path: Path, document: dict[str, Any]):
-    store = JobStore(tmp_path)
-    store.save_job(Job.model_validate_json(json.dumps(document)))
-    store.close()
-    database = sqlite3.connect(tmp_path / "service.db")
-    ((text,),) = database.execute("SELECT document FROM jobs")
-    database.close()
-    assert json.loads(text) == document | {"progress": None}
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "key"),
-    [
-        ("syntheses", {"topology": "ring:4", "method": "bfb", "collective": "allreduce"}, EARLIER_KEY),
-        ("finds", {"nodes": 16, "degree": 4}, "8c6329da93416e832eab8ccae2a29bad686943262767dbf4992b3e72120239d1"),
-    ],
-)
-def test_results_of_an_earlier_version_are_given_out(tmp_path: Path, path: str, body: dict[str, Any], key: str):
-    store = JobStore(tmp_path)
-    store.save_result(key, "any", {"stored": True}, {})
-    store.close()
-    backend = FakeTaskBackend()
-    with start_service(tmp_path, backend) as client:
-        answer = client.post(f"/v1/{path}", json=body)
-    assert (answer.status_code, answer.json()["cached"], answer.json()["result"]) == (200, "yes", key)
-
-
-def test_bounds_of_a_version_that_knew_no_switches_that_add_are_computed_anew(tmp_path: Path):
-    store = JobStore(tmp_path)
-    key = "4cd6b83aaa026b1989baee13d819992d68e7163107d33fefc93cb55badd9f0c8"
-    store.save_result(key, "any", {"stored": True}, {})
-    store.close()
-    with start_service(tmp_path, FakeTaskBackend()) as client:
-        answer = client.post("/v1/bounds", json={"topology": "a100:2"})
-    assert (answer.status_code, answer.json()["cached"]) == (202, "no")
-
+from tests.unit.tuner.service.conftest import Service
 
 RING = {"topology": "ring:4", "method": "bfb"}
 

@@ -20,11 +20,6 @@ def written(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_lines_come_back(tmp_path: Path) -> None:
-    written(tmp_path / "j")
-    assert Journal(tmp_path / "j").lines() == LINES
-
-
 def test_wherever_a_write_was_cut_whole_lines_stay(tmp_path: Path) -> None:
     whole = written(tmp_path / "whole")
     for cut in range(len(whole) + 1):
