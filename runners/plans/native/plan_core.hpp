@@ -1,13 +1,14 @@
 // What one thread of a thread block does in a call of a plan: one source for processors and GPUs.
 //
-// Freestanding: a plan is the words of runners/plans/encoding.py, memory is one address for each window. What differs
-// between machines is in `Machine`:
-//     lane(), lanes()          which of how many threads of the block this is
+// Freestanding: a plan is the words of runners/plans/encoding.py, memory is one address for each window. `Machine` has
+// what differs between machines:
+//     lane(), lanes()          number of this thread, and of all threads of the block
 //     load(p), store(p), add(p, n), fence_add(p, n)
-//                              counters: an acquiring load; relaxed; relaxed, which returns what was there; releasing
-//     load_packets(p, two), store_packets(p, two)    two packets, each of them at once
-//     sync()                   all threads of the block wait for each other; false: some of them has given up
-//     has_proxies()            whether proxies do what ports do; then port(task), which returns a ticket, and done(ticket)
+//                              counters: an acquiring load; a relaxed store; a relaxed addition that returns the
+//                              earlier value; a releasing addition
+//     load_packets(p, two), store_packets(p, two)    two packets, each of them atomically
+//     sync()                   all threads of the block wait for each other; false: one of them has given up
+//     has_proxies()            whether proxies serve ports; then port(task), which returns a ticket, and done(ticket)
 //     has_switch               and then adds_by_switch(keeps_wide), sum_of_all(p, vector), store_everywhere(p, vector)
 #pragma once
 
@@ -27,20 +28,20 @@ enum Why : u64 { turn, other_ranks, a_signal, a_semaphore, other_blocks, a_packe
 constexpr i64 current_version = 2;
 constexpr u64 vector_bytes = 16, packet_data = 4;
 
-// Two halves of what is moved at once.
+// Two halves of the unit of data that is moved.
 struct alignas(16) Vector {
     u64 half[2];
 };
 
-// A call, as its host sets it up; all are words of 64 bits.
+// A call, as its host sets it up, in words of 64 bits.
 //
-// state:  of this rank alone, zero before the first call but for semaphores: for each block the calls that it has ended,
-//         bytes of a piece, how often they changed, and whether a thread of it says why it gave up; then signals heard of
-//         each slot, semaphores, barriers
-// broken: of this rank, for all its plans: whether a block gave up, so that nobody waits any more
-// record: for the host: whether a block gave up, then for each: step, why, who, and if it did 1 more than which: the
-//         number of a signal, the piece of scratch without its packet
-// bases:  the address of each window of each rank, then those through which a switch reaches the windows of all, or 0
+// state:  state of this rank, zero before the first call except for semaphores: for each block the calls that it has
+//         ended, the bytes of a piece, how often they changed, and whether a thread reports why it gave up; then the
+//         signals taken from each slot, semaphores, barriers
+// broken: of this rank, for all its plans: whether a block gave up, so that no block waits any longer
+// record: for the host: whether a block gave up, then for each block: step, reason, rank, and 1 plus a number: that of a
+//         signal, or of the piece of scratch whose packet is missing; 0 if the block did not give up
+// bases:  address of each window of each rank, then those through which a switch reaches the windows of all, or 0
 // half:   bytes from one half of packets to the other
 struct Binding {
     const i64* words;
@@ -81,7 +82,7 @@ public:
     CHORALE_CODE bool ended() const { return at_ == end_ && begun_; }
     CHORALE_CODE bool gave_up() const { return gave_up_; }
 
-    // Goes on as far as it gets; returns whether it moved.
+    // Continues as far as possible; returns whether it moved.
     CHORALE_CODE bool advance() {
         if (!begun_ && !begin()) return false;
         bool moved = false;
@@ -93,7 +94,7 @@ public:
         return moved;
     }
 
-    // Gives up: the first thread of a block that does says in the record what it waits for.
+    // Gives up. The first thread of a block that does writes into the record what it waits for.
     CHORALE_CODE void stop() {
         if (m_.add(mine_ + 3, 1) == 0) note(b_.record + 1 + block_record * block_);
         m_.store(b_.broken, 1);
@@ -102,7 +103,7 @@ public:
     }
 
 private:
-    // All ranks have ended what they did with pieces of another size, before any of their memory is touched.
+    // Before memory is touched, all ranks must have ended their work on pieces of another size.
     CHORALE_CODE bool begin() {
         const i64 ranks = words_[Head::all], own = words_[Head::own];
         if (!entered_) {
@@ -176,7 +177,7 @@ private:
             pipeline_ = 0;
     }
 
-    // Does an action; returns false where it has to wait.
+    // Does an action; returns false if it has to wait.
     CHORALE_CODE bool perform(const i64* action) {
         const i64* items = action + Field::operands + 1;
         const u64 count = u64(action[Field::operands]);
@@ -212,7 +213,7 @@ private:
         return true;
     }
 
-    // A thread takes the next signal of a channel before it waits for it: two that wait without a nop between differ.
+    // A thread claims the next signal of a channel before it waits: two threads that wait without a nop get different ones.
     CHORALE_CODE bool hear(const i64* items, u64 count) {
         for (; progress_ < count; progress_ += lanes_) {
             const i64 slot = items[2 * progress_];
@@ -239,7 +240,7 @@ private:
         return m_.sync() || give_up();
     }
 
-    // Stretches of a move, all of one length: plain ones that are read, packets that are, and the same for written ones.
+    // Stretches of a move, all of one length: plain data and packets that are read, then those that are written.
     struct Stretches {
         const i64* place;
         u64 reads, takes, writes, packets, from, bytes;
@@ -258,7 +259,7 @@ private:
         return some;
     }
 
-    // Where a stretch goes on, `skipped` bytes of data after its begin.
+    // The address in a stretch, `skipped` bytes of data after its begin.
     CHORALE_CODE char* place(const Stretches& some, u64 number, u64 skipped) const {
         const i64 window = some.place[2 * number];
         const u64 at = u64(some.place[2 * number + 1]) * b_.piece + some.from + skipped;
@@ -293,7 +294,7 @@ private:
         return sources == 1 ? copy<false>(some) : summed<false>(some);
     }
 
-    // Through the switch, where it reaches this memory of all ranks and adds such elements.
+    // Through the switch, if it reaches this memory of all ranks and can add such elements.
     CHORALE_CODE bool by_switch(const Stretches& some) {
         const u64 ranks = u64(words_[Head::all]);
         const bool adds = some.reads == ranks, stores = some.writes == ranks;
@@ -317,7 +318,7 @@ private:
         return base == nullptr ? nullptr : base + u64(some.place[2 * number + 1]) * b_.piece + some.from;
     }
 
-    // Elements pass through sums of `Element`s: what is read first, then one after the other of the rest.
+    // A sum of `Element`s, added in the order in which they are read.
     template <class Element, class Does>
     struct Sum {
         using Wide = decltype(widen(Element{}));
@@ -359,7 +360,7 @@ private:
         return units<packed, Copy>(some);
     }
 
-    // Moves what is this thread's: vectors, several at once; with packets eight bytes of data, once they are there.
+    // Moves the share of this thread: several vectors at a time, or packets with eight bytes of data when they arrive.
     template <bool packed, class Way>
     CHORALE_CODE bool units(const Stretches& some) {
         constexpr unsigned width = packed ? 1 : 2, unroll = packed ? 1 : 4;
@@ -417,7 +418,7 @@ private:
         }
     }
 
-    // A proxy does it, or the threads of this block, who then are as far as the proxy would be.
+    // Done by a proxy, or by the threads of this block, which then wait for each other.
     CHORALE_CODE bool by_port(const i64* action) {
         const Stretches some = stretches(action);
         const i64* more = some.place + 4;  // one source, one target: counters, whether to wait before and after
@@ -438,7 +439,7 @@ private:
         return more[1] == 0 || m_.done(ticket_);
     }
 
-    // Whether all packets are there; of those that were, none is looked at again.
+    // Whether all packets have arrived; packets that have are not checked again.
     CHORALE_CODE bool arrived(const Stretches& some) {
         for (; progress_ < some.bytes / 8; progress_++) {
             u64 two[2];

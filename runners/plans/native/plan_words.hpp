@@ -1,4 +1,4 @@
-// The check of a plan before anybody executes it: whatever the words say, nothing outside of its memory is ever touched.
+// The check of a plan before it is executed: whatever the words contain, nothing outside its memory is touched.
 #pragma once
 
 #include <cstddef>
