@@ -124,7 +124,7 @@ class ExecutionRuns:
     def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
         """Return rank and number of the blocks that do not come to their end."""
         progress = self._executed(message_chunks, REVERSE).progress
-        return [self._flat.place(block) for block in self._unfinished(progress)]
+        return [self._flat.block_of(block) for block in self._unfinished(progress)]
 
     def _unfinished(self, progress: Matrix[np.int64]) -> list[int]:
         unfinished: list[int] = np.flatnonzero(progress[:, PC] < self._flat.code.blocks[1:, FIRST]).tolist()
@@ -199,7 +199,7 @@ class ExecutionRuns:
                     f"touches too at step {behind[2]}, and nothing orders the two"
                 )
                 return replace(ProgramViolation.at("race", message, *at), other=behind)
-        message = f"touches a chunk that block {self._flat.place(other)[1]} touches too, and nothing orders the two"
+        message = f"touches a chunk that block {self._flat.block_of(other)[1]} touches too, and nothing orders the two"
         return ProgramViolation.at("race", message, *at)
 
     def _deadlock(self, run: _Result, message_chunks: int) -> list[ProgramViolation]:
@@ -238,7 +238,7 @@ class ExecutionRuns:
             if run.progress[block, PC] >= self._flat.code.blocks[block + 1, FIRST]:
                 break
             block = self._obstacle(block, run)[1]
-        names = ["rank {} block {}".format(*self._flat.place(each)) for each in seen]
+        names = ["rank {} block {}".format(*self._flat.block_of(each)) for each in seen]
         if block in seen[:-1]:
             first = seen.index(block)
             return f"they wait in a circle: {' -> '.join([*names[first:], names[first]])}"

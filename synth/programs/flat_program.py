@@ -53,16 +53,16 @@ class FlatProgram(NamedTuple):
     first_cell: list[int]
     longest: Integers
 
-    def place(self, block: int) -> tuple[int, int]:
-        """Return the rank of a block, and its number there."""
-        rank = bisect_right(self.first_block, block) - 1
-        return rank, block - self.first_block[rank]
+    def block_of(self, number: int) -> tuple[int, int]:
+        """Return rank and block, given the number of the block over all ranks."""
+        rank = bisect_right(self.first_block, number) - 1
+        return rank, number - self.first_block[rank]
 
     def position(self, item: int) -> Position:
         """Return rank, block and step of an instruction."""
         first = self.code.blocks[:-1, FIRST]
         block = int(np.searchsorted(first, item, side="right")) - 1
-        return *self.place(block), item - int(first[block])
+        return *self.block_of(block), item - int(first[block])
 
 
 _FLAGS = np.array(

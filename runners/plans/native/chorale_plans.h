@@ -19,15 +19,14 @@ void chorale_plans_free(chorale_plans* plans);
 /* Why the last call failed. */
 const char* chorale_plans_error(const chorale_plans* plans);
 
-/* Whether `words` of runners/plans/encoding.py are a plan for `rank` that touches nothing but its memory. */
+/* Checks that `words` of runners/plans/encoding.py are a plan for `rank` that touches only its memory. */
 int chorale_plan_check(chorale_plans* plans, const int64_t* words, size_t count, int rank, int ranks);
 
-/* Take part in the next call of a plan that was found sound, from `not_before_ns` of CLOCK_MONOTONIC on; its end comes
- * back in `end_ns`.
+/* Takes part in the next call of a checked plan, from `not_before_ns` of CLOCK_MONOTONIC on; `end_ns` gets its end.
  *
- * binding: see plan_core.hpp; after a time-out its record says what each block that was not finished waited for
- * threads: of each block, each of which is then a thread of the system; 0: all blocks in turns in this thread, and a
- *          thread behind ports */
+ * binding: see plan_core.hpp; after a timeout its record contains what each unfinished block waited for
+ * threads: number of system threads for each block; 0: all blocks take turns in this thread, and another thread serves
+ *          ports */
 int chorale_plan_call(chorale_plans* plans, const void* binding, int threads, int64_t not_before_ns, int64_t* end_ns);
 
 #ifdef __cplusplus

@@ -39,7 +39,7 @@ struct alignas(16) Vector {
 //         ended, the bytes of a piece, how often they changed, and whether a thread reports why it gave up; then the
 //         signals taken from each slot, semaphores, barriers
 // broken: of this rank, for all its plans: whether a block gave up, so that no block waits any longer
-// record: for the host: whether a block gave up, then for each block: step, reason, rank, and 1 plus a number: that of a
+// record: for the host: whether a block gave up, then for each block: step, reason, rank, and 1 plus the number of a
 //         signal, or of the piece of scratch whose packet is missing; 0 if the block did not give up
 // bases:  address of each window of each rank, then those through which a switch reaches the windows of all, or 0
 // half:   bytes from one half of packets to the other
@@ -213,7 +213,7 @@ private:
         return true;
     }
 
-    // A thread claims the next signal of a channel before it waits: two threads that wait without a nop get different ones.
+    // A thread claims the next signal of a channel before it waits, so two waits without a nop get different signals.
     CHORALE_CODE bool hear(const i64* items, u64 count) {
         for (; progress_ < count; progress_ += lanes_) {
             const i64 slot = items[2 * progress_];
