@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chorale.synth.kernels import native
 from chorale.synth.lowering.messages import ChannelMessages
@@ -107,9 +106,14 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
     turn = np.zeros(len(made.row), dtype=np.int32)
     if exchanged:
         sent, received = (
-            _cells(rank, code, made.chunks) for rank, code in ((sender, made.source), (receiver, made.target))
+            expand_intervals((rank.astype(np.int64) << 32) + code, made.chunks)[1]
+            for rank, code in ((sender, made.source), (receiver, made.target))
         )
-        turn = _turns(_connection(messages)[made.row], made.chunks, sent, received).astype(np.int32)
+        changes = np.zeros(len(messages), dtype=np.bool_)
+        for column in (messages.sender, messages.receiver, messages.channel):
+            changes[1:] |= np.diff(column) != 0
+        connection = np.cumsum(changes, dtype=np.int32)  # numbers the runs of messages of one connection
+        turn = _turns(connection[made.row], made.chunks, sent, received).astype(np.int32)
     whole = np.full(len(made.row), exchanged, dtype=np.int32)
     places = (made.source, made.operand, made.target, made.chunks)
     return [step, sender, receiver, channel, reduces, *map(np.array, places), whole, turn]
@@ -132,37 +136,19 @@ def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received
     return np.full_like(turn, -1) if early.any() else turn
 
 
-def _cells(rank: NarrowColumn, code: Codes, count: NarrowColumn) -> Column:
-    """Return the cells of all chunks of fragments."""
-    _, cells = expand_intervals((rank.astype(np.int64) << 32) + code, count)
-    return cells
+def contiguous_runs(columns: tuple[Codes, ...], longest: int) -> tuple[Column, Column]:
+    """Return first member and length of the stretches in which every column counts up by one.
 
-
-def _connection(messages: ChannelMessages) -> NarrowColumn:
-    """Number the runs of messages of one connection."""
-    changes = np.zeros(len(messages), dtype=np.bool_)
-    for column in (messages.sender, messages.receiver, messages.channel):
-        changes[1:] |= np.diff(column) != 0
-    return np.cumsum(changes, dtype=np.int32)
-
-
-def _split_runs(border: NDArray[np.bool_], length: int, longest: int) -> tuple[Column, Column]:
-    """Return first member and length of stretches of `length` members, cut at borders and after `longest` members."""
-    edges = np.concatenate([[0], np.flatnonzero(border) + 1, [length]])
+    Stretches are cut after `longest` members.
+    """
+    if not len(columns[0]):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    border = np.zeros(len(columns[0]) - 1, dtype=np.bool_)
+    for column in columns:
+        border |= np.diff(column) != 1
+    edges = np.concatenate([[0], np.flatnonzero(border) + 1, [len(columns[0])]])
     stretch = np.diff(edges)
     cuts = -(-stretch // longest)
     of = np.repeat(np.arange(len(stretch)), cuts)
     within = np.arange(len(of)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
     return edges[of] + within * longest, np.minimum(longest, stretch[of] - within * longest)
-
-
-def contiguous_runs(columns: tuple[Codes, ...], longest: int) -> tuple[Column, Column]:
-    """Return first member and length of the stretches in which every column counts up by one."""
-    border = np.zeros(max(0, len(columns[0]) - 1), dtype=np.bool_)
-    for column in columns:
-        border |= np.diff(column) != 1
-    return (
-        _split_runs(border, len(columns[0]), longest)
-        if len(columns[0])
-        else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    )

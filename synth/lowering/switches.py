@@ -11,13 +11,13 @@ step takes separate steps here.
 """
 
 from dataclasses import fields
-from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.fragments import contiguous_runs
 from chorale.synth.lowering.messages import ChannelMessages
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.plans.plan import (
@@ -32,12 +32,12 @@ from chorale.synth.programs.plans.plan import (
     RankPlan,
     largest_bytes,
 )
+from chorale.synth.programs.program import Buffer
 from chorale.synth.schedule.schedule import ColumnBounds, ProcessSchedule, Routes, Schedule
 from chorale.synth.topology.relabelling import process_network, promoted
 
 Numbers = NDArray[np.int64]
 LONGEST_NAME = 63
-_NOP = Operation(Action.NOP)
 
 
 def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
@@ -49,7 +49,12 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
         InvalidInput: Another target or protocol is chosen, or the trees are not stars around one switch that all ranks
             are linked to.
     """
-    _require_target(options)
+    if options.target != TARGET:
+        rule = f"schedules in which switches act are lowered to {TARGET}, whose runtime reaches them"
+        raise InvalidInput(rule, options.target, "use that target, or a schedule of ranks alone")
+    if options.protocol != "Simple" or options.reads or options.pipeline_bytes:
+        rule = "operations of the switch need protocol Simple, without reads and pipelines"
+        raise InvalidInput(rule, "one of them", "leave them out")
     roots = _roots(schedule)
     ranks = schedule.topology.compute_count
     blocks = max(options.block_group, -(-(ranks - 1) // MAX_BLOCK_CHANNELS))
@@ -67,15 +72,6 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
     )
 
 
-def _require_target(options: LoweringOptions) -> None:
-    if options.target != TARGET:
-        rule = f"schedules in which switches act are lowered to {TARGET}, whose runtime reaches them"
-        raise InvalidInput(rule, options.target, "use that target, or a schedule of ranks alone")
-    if options.protocol != "Simple" or options.reads or options.pipeline_bytes:
-        rule = "what the switch does has protocol Simple, no reads and no pipelines"
-        raise InvalidInput(rule, "one of them", "leave them out")
-
-
 def _roots(schedule: Schedule) -> Numbers:
     """Return int64[chunks]: the rank at which the sum of each chunk of the vector is."""
     ranks, moved, links = schedule.topology.compute_count, schedule.transfers, schedule.topology.links
@@ -85,16 +81,14 @@ def _roots(schedule: Schedule) -> Numbers:
     low = moved.shard.astype(np.int64) * schedule.chunks_per_shard + moved.lo
     high = low + moved.hi - moved.lo
     adds = moved.reduce == 1
-    # Of each chunk: one sum comes from the switch, and one result goes there; all others send to it, and hear of it.
-    counts = [
-        _per_chunk(low[rows], high[rows], chunks)
-        for rows in (
-            adds & (source >= ranks),
-            ~adds & (target >= ranks),
-            adds & (target >= ranks),
-            ~adds & (source >= ranks),
-        )
-    ]
+    # For each chunk, one sum comes from the switch and one result goes to it; all other ranks send to it and receive.
+    groups = (adds & (source >= ranks), ~adds & (target >= ranks), adds & (target >= ranks), ~adds & (source >= ranks))
+    counts = []
+    for rows in groups:
+        changes = np.zeros(chunks + 1, dtype=np.int64)
+        np.add.at(changes, low[rows], 1)
+        np.add.at(changes, high[rows], -1)
+        counts.append(np.cumsum(changes[:-1]))  # number of rows that each chunk is in
     expected = (1, 1, ranks - 1, ranks - 1)
     switches = set(source[source >= ranks].tolist()) | set(target[target >= ranks].tolist())
     is_star = all(bool((count == number).all()) for count, number in zip(counts, expected, strict=True))
@@ -109,65 +103,35 @@ def _roots(schedule: Schedule) -> Numbers:
     return roots
 
 
-def _per_chunk(low: Numbers, high: Numbers, chunks: int) -> Numbers:
-    """Return the number of stretches that each chunk is in."""
-    steps = np.zeros(chunks + 1, dtype=np.int64)
-    np.add.at(steps, low, 1)
-    np.add.at(steps, high, -1)
-    return np.cumsum(steps[:-1])
-
-
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
+    """Return the plan of `rank`, whose blocks share its `own` chunks between two meetings with all ranks."""
     peers = [peer for peer in range(ranks) if peer != rank]
-    group = tuple(range(ranks))
-    buffers = [("i", group)] if options.in_place else [("i", group), ("o", group)]
-    shares = np.array_split(np.arange(len(peers)), blocks)
-    body = tuple(
-        PlanBlock(
-            tuple(share.tolist()),
-            (),
-            tuple(_operations(len(share), number, blocks, own, len(buffers) - 1)),
-            switches=tuple(range(len(buffers))),
-        )
-        for number, share in enumerate(shares)
-    )
-    return RankPlan(chunks, chunks, 0, tuple(peers), (), (), body, switches=tuple(buffers))  # type: ignore[arg-type]
-
-
-def _operations(channels: int, number: int, blocks: int, own: Numbers, target: int) -> list[Operation]:
-    """Return the operations of a block: its share of the chunks of the rank, between two meetings with all ranks."""
-    meeting = [_NOP] if blocks == 1 else [Operation(Action.BARRIER, barrier=(0, blocks))]
-    part = (number, blocks)
-    sums = [
-        Operation(
-            Action.GROUP_LOAD_REDUCE_STORE,
-            (Operand(first, count, switch=0),),
-            (Operand(first, count, switch=target),),
-            kind="switch",
-            part=part,
-        )
-        for first, count in _runs(own)
-    ]
-    return [*_told(channels), *meeting, *sums, *meeting, *_told(channels)]
-
-
-def _told(channels: int) -> list[Operation]:
-    """Return operations that signal all peers of the block and wait for their signals."""
-    runs = [
-        tuple(range(first, min(first + MAX_OPERATION_CHANNELS, channels)))
-        for first in range(0, channels, MAX_OPERATION_CHANNELS)
-    ]
-    signals = [Operation(Action.RELAXED_SIGNAL, channels=run) for run in runs]
-    return [_NOP, *signals, *(Operation(Action.RELAXED_WAIT, channels=run) for run in runs), _NOP]
-
-
-def _runs(numbers: Numbers) -> list[tuple[int, int]]:
-    """Return first number and length of each run of consecutive numbers."""
-    found = []
-    for _, group in groupby(enumerate(numbers.tolist()), key=lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in group]
-        found.append((run[0], len(run)))
-    return found
+    buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
+    nop = Operation(Action.NOP)
+    sync = [nop] if blocks == 1 else [Operation(Action.BARRIER, barrier=(0, blocks))]
+    first, count = contiguous_runs((own,), max(1, len(own)))
+    bodies = []
+    for number, share in enumerate(np.array_split(np.arange(len(peers)), blocks)):
+        sums = [
+            Operation(
+                Action.GROUP_LOAD_REDUCE_STORE,
+                (Operand(chunk, length, switch=0),),
+                (Operand(chunk, length, switch=len(buffers) - 1),),
+                kind="switch",
+                part=(number, blocks),
+            )
+            for chunk, length in zip(own[first].tolist(), count.tolist(), strict=True)
+        ]
+        runs = [
+            tuple(range(start, min(start + MAX_OPERATION_CHANNELS, len(share))))
+            for start in range(0, len(share), MAX_OPERATION_CHANNELS)
+        ]
+        signals = [Operation(Action.RELAXED_SIGNAL, channels=run) for run in runs]
+        meeting = [nop, *signals, *(Operation(Action.RELAXED_WAIT, channels=run) for run in runs), nop]
+        operations = (*meeting, *sync, *sums, *sync, *meeting)
+        bodies.append(PlanBlock(tuple(share.tolist()), (), operations, switches=tuple(range(len(buffers)))))
+    switches = tuple((buffer, tuple(range(ranks))) for buffer in buffers)
+    return RankPlan(chunks, chunks, 0, tuple(peers), (), (), tuple(bodies), switches=switches)
 
 
 PROCESS_TARGET = "oneccl-xml"

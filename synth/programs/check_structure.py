@@ -20,7 +20,6 @@ from chorale.synth.programs.program import (
     Program,
     ProgramViolation,
     RankColumns,
-    RankProgram,
     ends_of,
 )
 
@@ -32,10 +31,23 @@ Counts = dict[Connection, list[int]]
 
 def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
     """Return every broken rule, including `limits` of the target if given. O(instructions)."""
-    found = list(_whole_program(program))
+    found = list(collective_violations(program))
+    used = 1 + max(int(rank.columns.channel.max(initial=-1)) for rank in program.ranks)
+    if program.channels != max(1, used):
+        found.append(ProgramViolation.at("channels", f"declares {program.channels} channels, but uses {used}"))
+    exact = declared_chunks(program.collective, program.chunks, len(program.ranks))
+    # The loader of MSCCL requires complete vectors for a custom collective, that of its executor accepts anything.
+    also = 0 if program.collective.custom is None else program.chunks
     for rank, body in enumerate(program.ranks):
-        found += _buffers(program, rank, body)
-        found += _of_rank(program, rank, body.columns)
+        declared = (("input", body.input_chunks, exact[0]), ("output", body.output_chunks, exact[1]))
+        for name, count, complete in declared:
+            if count not in (0, complete, also):
+                message = f"{name} has {count} chunks, must have 0 (unused) or {complete}"
+                found.append(ProgramViolation.at("buffers", message, rank))
+        if not body.blocks:
+            message = "has no thread block; a rank without work needs one without steps"
+            found.append(ProgramViolation.at("idle rank", message, rank))
+        found += _block_violations(program, rank, body.columns)
     beyond = [] if limits is None else limit_violations(program, limits)
     return [*found, *unmatched_connections(*message_counts(program)), *beyond]
 
@@ -65,56 +77,32 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
         yield ProgramViolation.at("root", f"root {program.collective.root} is not below {ranks} ranks")
 
 
-def _whole_program(program: Program) -> Iterator[ProgramViolation]:
-    yield from collective_violations(program)
-    used = 1 + max(int(rank.columns.channel.max(initial=-1)) for rank in program.ranks)
-    if program.channels != max(1, used):
-        yield ProgramViolation.at("channels", f"declares {program.channels} channels, but uses {used}")
+_Mark = tuple[int, int, int, str, str]
+"""Block, step (-1: the block itself), number of the rule for sorting, rule, message."""
 
 
-def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
-    exact = declared_chunks(program.collective, program.chunks, len(program.ranks))
-    declared = (rank_program.input_chunks, rank_program.output_chunks)
-    # The loader of MSCCL requires complete vectors for a custom collective, that of its executor accepts anything.
-    also = 0 if program.collective.custom is None else program.chunks
-    for name, count, whole in zip(("input", "output"), declared, exact, strict=True):
-        if count not in (0, whole, also):
-            yield ProgramViolation.at("buffers", f"{name} has {count} chunks, must have 0 (unused) or {whole}", rank)
-    if not rank_program.blocks:
-        yield ProgramViolation.at("idle rank", "has no thread block; a rank without work needs one without steps", rank)
-
-
-def _of_rank(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the rules that blocks of a rank break, block by block."""
-    found = list(_shared_connections(rank, columns))
-    marks = [*_block_marks(program, rank, columns), *_step_marks(program, rank, columns)]
-    for block, step, _, rule, message in sorted(marks, key=lambda mark: mark[:3]):
-        found.append(ProgramViolation.at(rule, message, rank, block, None if step < 0 else step))
-    return found
-
-
-def _shared_connections(rank: int, columns: RankColumns) -> Iterator[ProgramViolation]:
+def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
+    """Return the rules that blocks of a rank break: shared connections first, then block by block."""
+    found = []
+    marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):
         seen: dict[tuple[int, int], int] = {}
         for index, (channel, peer) in enumerate(zip(columns.channel.tolist(), peers.tolist(), strict=True)):
             first = index if peer == NO_PEER else seen.setdefault((channel, peer), index)
             if first != index:
                 message = f"{verb}s with rank {peer} on channel {channel}, as block {first} does"
-                yield ProgramViolation.at("shared connection", message, rank, index)
-
-
-_Mark = tuple[int, int, int, str, str]
-"""Block, step (-1: the block itself), number of the rule for sorting, rule, message."""
-
-
-def _block_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_Mark]:
+                found.append(ProgramViolation.at("shared connection", message, rank, index))
     for block in np.flatnonzero((columns.channel < 0) | (columns.channel >= program.channels)).tolist():
         message = f"channel {columns.channel[block]} is not in 0 to {program.channels - 1}"
-        yield block, -1, 0, "channel", message
-    for place, peers in enumerate((columns.send_peer, columns.recv_peer), 1):
+        marks.append((block, -1, 0, "channel", message))
+    for order, peers in enumerate((columns.send_peer, columns.recv_peer), 1):
         wrong = (peers != NO_PEER) & ((peers == rank) | (peers < 0) | (peers >= len(program.ranks)))
-        for block in np.flatnonzero(wrong).tolist():
-            yield block, -1, place, "peer", f"peer {peers[block]} is not another rank"
+        blocks: list[int] = np.flatnonzero(wrong).tolist()
+        marks += [(block, -1, order, "peer", f"peer {peers[block]} is not another rank") for block in blocks]
+    marks += _step_marks(program, rank, columns)
+    for block, step, _, rule, message in sorted(marks, key=lambda mark: mark[:3]):
+        found.append(ProgramViolation.at(rule, message, rank, block, None if step < 0 else step))
+    return found
 
 
 def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_Mark]:

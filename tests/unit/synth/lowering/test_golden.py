@@ -13,7 +13,7 @@ from chorale.synth.programs.library_call import LibraryCall, LibrarySettings, li
 from chorale.synth.programs.plans.plan import ExecutionPlan
 from chorale.synth.programs.program import Program
 from chorale.synth.targets.judge import check_program
-from chorale.synth.targets.lift import lift, lift_code
+from chorale.synth.targets.lift import lift_code
 from chorale.synth.targets.mscclpp_text import plan_text
 from chorale.synth.targets.registry import TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
@@ -69,14 +69,6 @@ def test_the_text_of_trees_chains_and_exchanges_is_as_recorded(name, target, mak
     program = make(target)
     assert check_program(program) == []
     assert target_named(target).emit(program) == (GOLDEN / f"{name}.xml").read_bytes().decode()
-
-
-def test_the_example_of_the_documentation_is_a_right_program():
-    guide = (Path(__file__).parents[4] / "docs" / "reference" / "programs.md").read_text()
-    text = guide.rpartition("```xml\n")[2].partition("```")[0]
-    program = lift(text.encode())
-    assert check_program(program) == []
-    assert target_named("oneccl-xml").emit(program) == text
 
 
 def test_code_of_every_target_and_of_libraries_is_lifted_and_written_again():
