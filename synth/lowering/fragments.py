@@ -136,7 +136,7 @@ def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received
     return np.full_like(turn, -1) if early.any() else turn
 
 
-def contiguous_runs(columns: tuple[Codes, ...], longest: int) -> tuple[Column, Column]:
+def contiguous_runs(columns: tuple[Codes | Column, ...], longest: int) -> tuple[Column, Column]:
     """Return first member and length of the stretches in which every column counts up by one.
 
     Stretches are cut after `longest` members.

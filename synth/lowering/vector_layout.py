@@ -143,11 +143,6 @@ def _all_alike(transfers: Transfers, shards: int) -> bool:
     return all(bool((column[order] == column[order[0]]).all()) for column in columns)
 
 
-def chunks_of_vector(schedule: Schedule, instances: int) -> int:
-    """Return N, the chunks of the vector of one rank in a program of `instances` instances."""
-    return _shards_of_vector(schedule) * instances * schedule.chunks_per_shard
-
-
 def options_for_sizes(
     schedule: Schedule, options: LoweringOptions, sizes_bytes: Sequence[int], granule_bytes: int
 ) -> LoweringOptions:

@@ -340,12 +340,6 @@ class ColumnBlocks(Sequence[ThreadBlock]):
     def __hash__(self) -> int:
         return hash(self._blocks())
 
-    def __add__(self, other: tuple[ThreadBlock, ...]) -> tuple[ThreadBlock, ...]:
-        return self._blocks() + other
-
-    def __mul__(self, times: int) -> tuple[ThreadBlock, ...]:
-        return self._blocks() * times
-
     def __reduce__(self) -> tuple[Any, ...]:
         return ColumnBlocks, (self.columns,)
 

@@ -75,7 +75,7 @@ def test_every_connection_has_one_block_at_either_end() -> None:
     elsewhere = replace(_changed(lambda block: replace(block, channel=1)), channels=2)
     assert "from rank 0 to rank 1 on channel 0 has no block at the receiver" in (refusal(request_of(elsewhere)) or "")
     rank = RING.ranks[1]
-    twice = replace(RING, ranks=(RING.ranks[0], replace(rank, blocks=rank.blocks * 2), *RING.ranks[2:]))
+    twice = replace(RING, ranks=(RING.ranks[0], replace(rank, blocks=tuple(rank.blocks) * 2), *RING.ranks[2:]))
     assert "sends with rank 2 on channel 0, as block 0 does" in (refusal(request_of(twice)) or "")
 
 
