@@ -14,7 +14,6 @@ from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.live import LiveRun, measure_live
 from chorale.experiments.framework.run import run_experiment
 from chorale.experiments.ours import live as channels_live
-from chorale.experiments.ours import live as engine_live
 from chorale.experiments.ours import scaling as strong_scaling
 from chorale.experiments.ours.live import Sweep, SweepPoint
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
@@ -50,13 +49,6 @@ def test_one_parameter_at_a_time(monkeypatch, tmp_path):
     assert "links alone" in (tmp_path / "channels.svg").read_text()
 
 
-def test_a_run_that_fails_does_not_hold(monkeypatch):
-    failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
-    monkeypatch.setattr(channels_live, "measure_live", lambda *_: LiveRun(failure, "fake", None))
-    (row,) = rows_of("channels-live", lambda cases: [(FEW[2:], *case[1:]) for case in cases])
-    assert (row["holds"], row["reason"]) == (False, "timeout: rank 1 hangs")
-
-
 def beside_a_slower_library(request: RunRequest, link_mbps: int, runner: str, options: object) -> LiveRun:
     outcome = FakeRunner().submit(request)
     best = [min(sizes, key=lambda size: size.median_s) for sizes in zip(*outcome.results.values(), strict=True)]
@@ -65,7 +57,7 @@ def beside_a_slower_library(request: RunRequest, link_mbps: int, runner: str, op
 
 
 def test_the_engine_beside_what_links_allow_and_a_library(monkeypatch, tmp_path):
-    monkeypatch.setattr(engine_live, "measure_on_fabric", beside_a_slower_library)
+    monkeypatch.setattr(channels_live, "measure_on_fabric", beside_a_slower_library)
     rows = rows_of("engine-live", lambda cases: cases)
     assert all(row["holds"] and row["best_library_over_engine"] == pytest.approx(2) for row in rows)
     for row in rows:  # two thirds of 7/8 of the vector cross each link, with a header of 52 bytes for 8,948
@@ -77,10 +69,12 @@ def test_the_engine_beside_what_links_allow_and_a_library(monkeypatch, tmp_path)
     assert "hypercube:3, 25 Mbit/s" in (tmp_path / "engine.svg").read_text()
 
 
-def test_an_engine_that_does_not_run_does_not_hold(monkeypatch):
+@pytest.mark.parametrize(("name", "measure"), [("channels-live", "measure_live"), ("engine-live", "measure_on_fabric")])
+def test_a_run_that_fails_does_not_hold(monkeypatch, name, measure):
     failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
-    monkeypatch.setattr(engine_live, "measure_on_fabric", lambda *_: LiveRun(failure, "fake", None))
-    (row,) = rows_of("engine-live", lambda cases: cases)
+    monkeypatch.setattr(channels_live, measure, lambda *_: LiveRun(failure, "fake", None))
+    cases = {"channels-live": lambda cases: [(FEW[2:], *case[1:]) for case in cases]}.get(name, list)
+    (row,) = rows_of(name, cases)
     assert (row["holds"], row["reason"]) == (False, "timeout: rank 1 hangs")
 
 

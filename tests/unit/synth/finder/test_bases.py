@@ -49,11 +49,6 @@ def test_distance_regular_graphs(nodes):
     check(next(c for c in optimal_families(nodes, 4) if c.spec.startswith("distreg")))
 
 
-def test_circulants_of_two_offsets_at_large_sizes():
-    for nodes in (500, 512, 1000, 1024, 1999, 2000):
-        check(next(c for c in optimal_families(nodes, 4) if c.spec.startswith("circulant")))
-
-
 @pytest.mark.parametrize("degree", [2, 3, 4, 5, 6])
 def test_scored_families(degree):
     scores = ScoreCache()
