@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-import chorale.tuner.config.building as executors
+import chorale.tuner.cli.experiment as command
 from chorale.experiments.framework import catalog
 from tests.command import chorale
 
@@ -49,8 +49,8 @@ def test_resuming_gives_the_same_answer_over_any_executor(capsys, tmp_path):
 
 def test_no_executor_is_opened_for_parts_that_must_be_alone(capsys, monkeypatch):
     built = []
-    real = executors._build
-    monkeypatch.setattr(executors, "_build", lambda name, workers: built.append(name) or real("serial", workers))
+    real = command.open_executor
+    monkeypatch.setattr(command, "open_executor", lambda name, workers: built.append(name) or real("serial", workers))
     row = {"nodes": 2, "spec": "", "reason": None, "holds": True}
     known = catalog.load("direct-connect-table-5")
     for alone in (True, False):
