@@ -1,12 +1,15 @@
-"""Draw sentences of the documentation at random, for a reader who does not know Chorale to mark what is unclear.
+"""Draw sentences, docstrings and messages at random, for a reader who does not know Chorale to mark what is unclear.
 
 python -m tests.docs.sample --count 60 --seed 1
 """
 
 import argparse
+import ast
 import random
 import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from tests.docs.pages import DOCS, PAGES, ROOT
 
@@ -22,6 +25,27 @@ def sentences(text: str) -> list[str]:
     return [sentence for sentence in found if len(sentence.split()) >= _SHORTEST_WORDS]
 
 
+_PACKAGES = ("chorale", "synth", "runners", "job", "tuner", "experiments")
+_ERRORS = {"InvalidInput", "CheckFailed", "Unavailable"}
+
+
+def docstrings_and_messages() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the docstrings of the product with their places, and the texts of its errors."""
+    docstrings, messages = [], []
+    for path in sorted(path for package in _PACKAGES for path in _files(package)):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
+                docstrings.append((f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", " ".join(text.split())))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ERRORS:
+                where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                messages.append((where, " | ".join(ast.unparse(argument) for argument in node.args)))
+    return docstrings, messages
+
+
+def _files(package: str) -> Iterator[Path]:
+    return (path for path in (ROOT / package).rglob("*.py") if not any(part.is_symlink() for part in path.parents))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60)
@@ -29,8 +53,10 @@ def main() -> None:
     options = parser.parse_args()
     pages = {page: DOCS / page for page in PAGES} | {name: ROOT / name for name in ("README.md", "CHANGELOG.md")}
     drawn = [(page, sentence) for page, path in pages.items() for sentence in sentences(path.read_text())]
-    for page, sentence in random.Random(options.seed).sample(drawn, min(options.count, len(drawn))):
-        sys.stdout.write(f"{page}: {sentence}\n")
+    generator = random.Random(options.seed)
+    for kind in (drawn, *docstrings_and_messages()):
+        for where, text in generator.sample(kind, options.count // 3):
+            sys.stdout.write(f"{where}: {text}\n")
 
 
 if __name__ == "__main__":
