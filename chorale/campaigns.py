@@ -62,18 +62,18 @@ def tune(
 ) -> TuningResult:
     """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.
 
-    What is measured lies in the data folder, as with `chorale tune`.
+    Results are stored in the data folder, as for `chorale tune`.
 
     Args:
-        network: A topology spec, or a topology that a spec names.
+        network: A topology spec, or a topology with a spec that describes it.
         collective: What to tune.
-        sizes: Buffer sizes in bytes; those of a campaign file that names none, unless given.
-        methods: Methods to search, a comma list or several; those that suit the network, unless given.
-        runner: Its kind, or the whole section `runner` of a campaign.
-        name: The campaign's name.
-        trials: How many trials there are at most.
-        minutes: How long the search may take.
-        resume: Go on with the newest launch of this name.
+        sizes: Buffer sizes in bytes; by default the default sizes of a campaign.
+        methods: Methods to search, as a comma-separated list or several strings; by default all that suit the network.
+        runner: Kind of runner, or the complete section `runner` of a campaign.
+        name: Name of the campaign.
+        trials: Largest number of trials.
+        minutes: Time limit of the search.
+        resume: Continue the newest launch of this name.
         sampler: A name as in a campaign, or an object of Optuna.
         pruner: The same; an object decides after each size of a candidate, by the speed-up there.
         storage: An address as in a campaign, or an object of Optuna.
@@ -113,7 +113,7 @@ def tune(
 
 
 def _spec_of(network: Network) -> str:
-    """Return the spec by which workers build the network again."""
+    """Return the spec from which workers build the network. Raises InvalidInput if it describes another network."""
     if isinstance(network, str):
         return network
     spec = network_of(network).spec
@@ -127,12 +127,12 @@ def _spec_of(network: Network) -> str:
 def best(
     network: Network, collective: str = "allreduce", size: str | int = "1MiB", alias: str = "champion"
 ) -> RegistryEntry:
-    """Return what campaigns registered for a network, a collective and a buffer size, verified again.
+    """Return the best registered result for a network, a collective and a buffer size, verified again.
 
-    The nearest size class answers where that of `size` has no entry.
+    If the size class of `size` has no entry, the nearest size class is used.
 
     Raises:
-        CheckFailed: There is none at all.
+        CheckFailed: No campaign registered a result.
     """
     home = Home.from_environment()
     (size_bytes,) = size_list(size)
@@ -141,9 +141,9 @@ def best(
 
 
 class TuningResult(Methods, Shown, TuneReport):
-    """The results of a launch; what was measured stays in the data folder.
+    """The results of a launch; measurements stay in the data folder.
 
-    _study: that chose its trials; _home: the data folder
+    _study: the Optuna study that chose the trials; _home: the data folder
     """
 
     _home: Home

@@ -106,11 +106,11 @@ def options_of(kind: type[Any], rule: str, **options: Any) -> Any:
 
 
 class Methods:
-    """Base class to put before a class of another package: adds the next steps as methods and changes nothing else."""
+    """Mixin for a result class of another package: adds the next steps as methods and changes nothing else."""
 
     @classmethod
     def of(cls, value: Any, **facts: Any) -> Self:
-        """Return `value`, of the class below, with these methods, and with `facts` as further attributes."""
+        """Return `value`, an instance of the base class, with these methods, and with `facts` as further attributes."""
         if isinstance(value, cls):
             return value
         copied = object.__new__(cls)
@@ -173,14 +173,14 @@ def synthesize(
     Args:
         network: A topology spec, a topology or a NetworkX graph.
         collective: allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.
-        method: A name of `chorale synth --help`; `auto` takes the schedule of lowest proven cost.
+        method: A method listed by `chorale synth --help`; `auto` takes the schedule of lowest proven cost.
         root: The root rank of broadcast and reduce.
         executor: Where to compute; this process unless another is given.
         progress: Called with what is done and what there is to do.
         **parameters: Fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes.
 
     Raises:
-        InvalidInput: What was given does not fit together.
+        InvalidInput: The arguments do not fit together.
 
     >>> verified = synthesize("torus:4x4", method="bfb")
     >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
@@ -198,10 +198,10 @@ def verify(schedule: SomeSchedule, size_bytes: int | None = None) -> DesignedSch
 
     Args:
         schedule: A schedule, what `synthesize` returned, or the name of a file.
-        size_bytes: The cost holds the exact time at that size, if it is given.
+        size_bytes: Bytes of the vector; if given, the cost contains the exact time at this size.
 
     Raises:
-        CheckFailed: The schedule is wrong; it names the first fault.
+        CheckFailed: The schedule is wrong; the message names the first fault.
 
     >>> verify(synthesize("ring:4", method="ring").schedule).method
     'ring'
@@ -225,7 +225,7 @@ def judge(
     Args:
         results: A file that nccl-tests, rccl-tests, OSU or `chorale run --json` wrote, in any form.
         network: A topology spec, a topology or a NetworkX graph: where it was measured.
-        collective: Chooses one of several in the file; names it where the file does not.
+        collective: The collective to judge, if the file has several or does not name it.
         link_gbps: Gbit/s of a link, for networks whose links have no rate.
 
     Raises:
@@ -309,14 +309,14 @@ def run(
         sizes: Buffer sizes in bytes, as text, a number or several.
         runner: What executes it: local, mpi, oneccl, msccl, simulated or recorded.
         repeats: Measured repetitions of each size.
-        dtype: Element type.
+        dtype: Element type, such as float32.
         timeout_s: Seconds after which a run counts as hung.
-        seed: Fixes the data.
-        **options: Of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps.
+        seed: Seed of the data.
+        **options: Options of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps.
 
     Raises:
-        InvalidInput: What was given does not fit together.
-        CheckFailed: Nothing was measured; it says why.
+        InvalidInput: The arguments do not fit together.
+        CheckFailed: Nothing was measured; the message says why.
 
     >>> measured = run(synthesize("ring:4", method="ring"), "1MiB", "simulated", link_mbps=1000)
     >>> round(measured.times[2**20] * 1e3, 2)
@@ -373,7 +373,7 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @property
     def method(self) -> str:
-        """The method that made it: of `auto`, the one that won."""
+        """The method that made it; for `auto`, the chosen method."""
         return self.schedule.method
 
     @property
@@ -475,7 +475,7 @@ class CheckedProgram(Methods, LoweredProgram):
 
 
 class PredictedTimes(Shown, dict[int, float]):
-    """Predicted seconds by size in bytes, and what was predicted."""
+    """Predicted seconds by size in bytes, with a title."""
 
     def __init__(self, seconds: Mapping[int, float], title: str) -> None:
         super().__init__(seconds)

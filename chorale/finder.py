@@ -29,7 +29,7 @@ def find(
     collective: Goal = "allreduce",
     executor: Executor | None = None,
 ) -> NetworkFrontier:
-    """Return the networks that no other beats in both steps and bandwidth time, by rising steps.
+    """Return the networks that no other network beats in both steps and bandwidth time, by rising steps.
 
     Args:
         nodes: Number of nodes, up to 16,384.
@@ -37,7 +37,7 @@ def find(
         bidirectional: Whether every link must have its reverse.
         bases: Bases to expand: all, or paper.
         search: Seeds of the search for Cayley digraphs; 0 for no search.
-        collective: What counts: allreduce (steps and bandwidth time), alltoall (the best few by rate), or both.
+        collective: Criterion: allreduce (steps and bandwidth time), alltoall (the best few by rate), or both.
         executor: Where to compute; this process unless another is given.
 
     Raises:

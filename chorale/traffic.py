@@ -25,7 +25,7 @@ from chorale.synth.topology.grammar import FILE_PREFIX
 from chorale.synth.topology.topology import Topology, bytes_per_second
 
 Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
-"""Row s, column t: what rank s sends to rank t, in bytes or any other unit."""
+"""Row s, column t: amount that rank s sends to rank t, in bytes or any other unit."""
 
 
 @in_words_of_arguments
@@ -67,7 +67,7 @@ def _matrix(traffic: Traffic) -> TrafficMatrix:
 class AllToAllPlan:
     """A plan; `plan` has the details.
 
-    time, bound: in amount / bandwidth: what the busiest link needs, and what no plan can beat.
+    time, bound: time of the busiest link and the proven least time of any plan, in amount / bandwidth.
     """
 
     plan: TrafficPlan
@@ -170,7 +170,7 @@ def plan_dispatch(
 class Replanner:
     """Keeps a plan as long as another would not pay: call it with the traffic of each batch, in bytes.
 
-    A new plan is made where the bound leaves more to gain than it costs, and kept if it does gain that. Thread-safe.
+    A new plan is made if the bound allows a gain above its cost, and kept if it reaches such a gain. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))
@@ -179,7 +179,7 @@ class Replanner:
     """
 
     def __init__(self, network: Network, cost_s: float, batches: int = 1) -> None:
-        """Remember what a new plan costs everyone, in seconds, and for how many batches it is likely to serve."""
+        """Set the cost of a new plan, in seconds, and the number of batches for which it is likely to serve."""
         self.topology = _known(network) if isinstance(network, str) else network_of(network)
         self.cost_s = cost_s
         self.batches = batches

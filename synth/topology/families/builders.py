@@ -26,8 +26,8 @@ def unit_topology(
 ) -> Topology:
     """Return the network on `node_count` compute nodes with one link for each entry of each (src, dst) of `arcs`.
 
-    `generators` are symmetries known to the family. Where a family has a group of them that acts regularly (for
-    every two nodes exactly one member takes one to the other), it gives generators of that group.
+    `generators` are known symmetries. If a family has a group of symmetries that acts regularly (for every two nodes
+    exactly one member takes one to the other), it passes generators of that group.
     """
     columns = list(arcs)
     src = np.concatenate([src for src, _ in columns])
@@ -47,7 +47,7 @@ def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
 
 
 NodeGrid = NDArray[np.int64]
-"""Nodes of one kind by their place, such as int64[boxes, GPUs per box]."""
+"""Nodes of one kind in a grid, such as int64[boxes, GPUs per box]."""
 
 
 class FabricBuilder:
@@ -65,7 +65,7 @@ class FabricBuilder:
     def add_switches(
         self, ids: Iterable[str], shape: tuple[int, ...], ability: SwitchAbility | None = None
     ) -> NodeGrid:
-        """Add switches called `ids`, which can do what `ability` says, and return them in a grid of `shape`."""
+        """Add switches called `ids` with an ability, and return them in a grid of `shape`."""
         first = len(self.node_ids)
         self.node_ids += ids
         if ability is not None:
@@ -84,7 +84,7 @@ class FabricBuilder:
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add the symmetry that moves the nodes of every (grid, axis) one place along that axis, if any move."""
+        """Add the symmetry that moves the nodes of every (grid, axis) one place along that axis, unless none moves."""
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 

@@ -88,9 +88,9 @@ def _is_json(content: bytes, spec: str) -> bool:
 
 
 def _xml_root(content: bytes) -> Element:
-    """Return the root of an XML file. hwloc writes a document type, which nothing is read from.
+    """Return the root of an XML file, without the document type that hwloc writes.
 
-    A dump may stand inside a log, or more than once if all are the same.
+    A dump may be part of a log, and may occur several times if all copies are equal.
     """
     text = _HWLOC_TYPE.sub("", _text(content), count=1)
     if _DUMP.search(text) is not None and "<!DOCTYPE" not in text:

@@ -1,8 +1,7 @@
 """Machines from matrices that tools print: `nvidia-smi topo -m`, `rocm-smi --showtopo` and `amd-smi topology`.
 
-A matrix says how pairs of GPUs are joined, and no rates. NVLinks and slots of PCI Express have the published rates of
-the model of the GPUs, which the same text or an option names. Matrices may stand inside a longer text, such as a bug
-report.
+A matrix shows how pairs of GPUs are joined, but no rates. NVLinks and PCI Express slots get the published rates of the
+GPU model, which the text or an option names. A matrix may be part of a longer text, such as a bug report.
 """
 
 import json
@@ -31,12 +30,12 @@ Pair = tuple[int, int]
 Cells = Mapping[Pair, str]
 
 MOST_NVLINKS = 18
-"""Of a GPU. If its pairs show more in all, there is an NVSwitch, and each pair shows all links of a GPU."""
+"""Most NVLinks of a GPU. If its pairs show more in total, there is an NVSwitch, and each pair shows all links."""
 
 _NVL72_GPUS, _GPUS_OF_A_TRAY = 72, 4
 _ASK_MODEL = "name the GPUs with --model, such as --model H100"
 _HEADER = re.compile(r"(?:GPU0|\d{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)(?=[\s|]+(?:GPU1|NIC0|CPU|mlx|\d{4}:))")
-"""The names of columns; what stands before them in a log stands before the rows, too."""
+"""The start of a header. In a log, the label before it is also before the rows."""
 _DEVICE = r"(?:GPU\d+|[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _ROW = re.compile(
     rf"(?:^|[\s|>])({_DEVICE}|NIC\d+|mlx\w+|bnxt\w+|ib\w*\d|rdma\w+|irdma\w*|efa\w*|roce\w+)[\s|]+(\S.*)$"
@@ -58,7 +57,7 @@ _AMD_PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM device
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """GPUs and NICs by name, what joins each pair, and what follows in the row of each device."""
+    """Names of GPUs and NICs, the cell of each pair, and the rest of the row of each device."""
 
     devices: tuple[str, ...]
     cells: Cells
@@ -74,9 +73,9 @@ def is_gpu_matrix(text: str) -> bool:
 
 
 def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
-    """Return the machine that `text` describes; `model` names its GPUs, else the text does if it can.
+    """Return the machine that `text` describes. Without `model`, the text names the GPUs if it can.
 
-    Raises InvalidInput for a text without a complete matrix, and for other matrices of the same tools.
+    Raises InvalidInput for a text without a complete matrix, and for other kinds of matrices of these tools.
     """
     chosen = None if model is None else model_called(model)
     read = _amd_machine if _is_amd(text) else _nvidia_machine
@@ -223,7 +222,7 @@ def _nvlink_of(
 
 
 def _groups(members: Iterable[int], pairs: Iterable[Pair]) -> dict[int, int]:
-    """Return the least member of the connected part of each member."""
+    """Return the smallest member of each member's connected component."""
     root = {member: member for member in members}
     for a, b in pairs:
         if a in root and b in root and root[a] != root[b]:
@@ -235,9 +234,9 @@ def _groups(members: Iterable[int], pairs: Iterable[Pair]) -> dict[int, int]:
 def _hosts(
     matrix: Matrix, gpus: Sequence[int], text: str, model: GpuModel | None
 ) -> tuple[tuple[HostSwitch, ...], dict[int, int]]:
-    """Return CPUs and PCI switches, and the one that each device hangs on.
+    """Return (CPUs and PCI switches, position of the one that each device is attached to).
 
-    NVLinks hide what else joins two GPUs: they are on one CPU if their affinities agree.
+    NVLinks hide the other connections of two GPUs: they share a CPU if their affinities agree.
     """
     known = [index for index in range(len(matrix.devices)) if any((index, gpu) in matrix.cells for gpu in gpus)]
     near = [pair for pair, cell in matrix.cells.items() if cell in _NEAR]
@@ -263,7 +262,7 @@ def _is_affinity(text: str) -> bool:
 
 
 def _cpu_of(text: str) -> Rate:
-    """Return the rate between CPUs, by what `lscpu` printed if the text has it."""
+    """Return the rate between CPUs, from the output of `lscpu` if the text contains it."""
     found = {
         key: re.search(rf"^\s*{key}:\s*(\S+)\s*$", text, re.MULTILINE) for key in ("Vendor ID", "CPU family", "Model")
     }
@@ -333,7 +332,7 @@ _MI250_LINKS = "0-1:4 2-3:4 4-5:4 6-7:4 0-4:2 3-7:2 1-5:1 2-6:1 4-6:1 5-6:1 5-7:
 def _xgmi_of(
     direct: Sequence[Pair], joined: int, count: int, tables: Mapping[str, Cells], model: GpuModel | None
 ) -> tuple[Rate, dict[Pair, int], list[Assumption]]:
-    """Return the rate of one xGMI link, and how many join each pair."""
+    """Return (rate of one xGMI link, number of links of each pair, assumptions)."""
     if not direct:
         return xgmi_rate("gfx942"), {}, []
     routed = len(direct) < joined
@@ -350,7 +349,7 @@ def _xgmi_of(
 
 
 def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]) -> tuple[dict[Pair, int], Assumption]:
-    """Return how many links join each pair of MI200 dies: by the bandwidths that the tool prints, or the known node."""
+    """Return the number of links of each pair of MI200 dies, from printed bandwidths or from the known node."""
     most = {pair: re.fullmatch(r"\d+-(\d+)", tables.get("bandwidth", {}).get(pair, "")) for pair in direct}
     if all(match is not None and int(match[1]) >= 50_000 for match in most.values()):
         counts = {pair: int(match[1]) // 50_000 for pair, match in most.items() if match is not None}
@@ -374,7 +373,7 @@ def _mi200_links(direct: Sequence[Pair], count: int, tables: Mapping[str, Cells]
 
 
 def _amd_cpus(text: str, count: int, tables: Mapping[str, Cells]) -> dict[int, int]:
-    """Return the CPU of each GPU: its NUMA node if the text says so, else GPUs that are few hops apart share one."""
+    """Return the CPU of each GPU: its NUMA node if the text has it; otherwise GPUs few hops apart share a CPU."""
     numa = {int(gpu): int(node) for gpu, node in re.findall(r"GPU\[(\d+)\].*Numa Node:\s*(\d+)", text)}
     if set(numa) >= set(range(count)):
         order = {node: number for number, node in enumerate(sorted(set(numa.values())))}
@@ -447,7 +446,7 @@ def _amd_json(text: str) -> tuple[dict[str, dict[Pair, str]], int] | None:
 
 
 def _amd_pairs(text: str) -> dict[tuple[str, int, int], str]:
-    """Return values by table and two devices, as rocm-smi writes JSON, CSV of names and values, and CSV in columns."""
+    """Return values by (table, device, device) from rocm-smi's JSON, CSV of names and values, or CSV in columns."""
     found: dict[tuple[str, int, int], str] = {}
     lines = text.splitlines()
     for number, line in enumerate(lines):

@@ -1,8 +1,8 @@
 """Machines from the XML of hwloc (`lstopo machine.xml`), versions 1 to 3.
 
-hwloc places GPUs and NICs below CPUs and bridges of PCI Express with the rate of each slot. Links between GPUs are in
-it where it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth); else NVSwitches that are PCI
-devices and the names of GPUs tell of them, which is a guess.
+hwloc places GPUs and NICs below CPUs and PCI Express bridges, with the rate of each slot. It knows links between GPUs
+if it was built with NVML or ROCm SMI (matrices NVLinkBandwidth and XGMIBandwidth). Otherwise they are guessed from
+NVSwitches among the PCI devices and from the names of GPUs.
 """
 
 import re
@@ -29,7 +29,7 @@ from chorale.synth.topology.provenance import Assumption
 MAX_OBJECTS = 2**17
 _NVL72_GPUS, _NVL32_GPUS, _GPUS_OF_A_TRAY = 72, 32, 4
 _OF_CARDS = 6
-"""Most NVLinks of GPUs that exist as cards with a bridge."""
+"""Most NVLinks of GPU models that exist as cards with a bridge."""
 _MAX_DEVICES = 1024
 _OPEN_FABRICS, _NETWORK = ("3", "32"), ("2", "16")
 """`osdev_type` of RDMA devices and of network interfaces, in versions 2 and 3."""
@@ -39,9 +39,9 @@ _ADVICE = "dump the machine with NCCL or RCCL (NCCL_TOPO_DUMP_FILE), or name the
 
 
 def read_hwloc(root: Element, model: str | None = None) -> Machine:
-    """Return the machine below root element <topology>; `model` names its GPUs, else the file does if it can.
+    """Return the machine below root element <topology>. Without `model`, the file names the GPUs if it can.
 
-    Raises InvalidInput for files without GPUs, and for numbers that are none.
+    Raises InvalidInput for files without GPUs and for malformed numbers.
     """
     if sum(1 for _ in root.iter()) > MAX_OBJECTS:
         raise InvalidInput(f"a file of hwloc must have at most {MAX_OBJECTS} elements", "more", "export one machine")
@@ -56,7 +56,7 @@ def _infos(element: Element) -> dict[str, str]:
 
 
 def _kind(element: Element) -> str:
-    """Return class and vendor of a PCI device, such as "0302 10de"."""
+    """Return class and vendor of a PCI device, such as "0302 10de"; empty for other elements."""
     match = re.match(r"\s*([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4})", element.get("pci_type", ""))
     return f"{match[1]} {match[2]}".lower() if match else ""
 
@@ -132,12 +132,12 @@ class _Reader:
 
     @property
     def capability(self) -> int:
-        """Compute capability of the GPUs; 0 of AMD's and of unknown ones."""
+        """Compute capability of the GPUs; 0 for AMD and unknown GPUs."""
         known = None if self.model is None else self.model.architecture
         return known if isinstance(known, int) else 0
 
     def walk(self, element: Element, host: int, above: tuple[Rate, ...]) -> None:
-        """Place the devices below `element`, which hangs on `host` over links of PCI Express that nothing else uses."""
+        """Place the devices below `element`, which is attached to `host` by the PCI Express links `above`."""
         for child in element.findall("object"):
             if child in self.place or child.get("type") in ("Package", "Socket"):
                 continue
@@ -164,7 +164,7 @@ class _Reader:
         return lanes_of(value, "pci_link_speed") if value > 0 else None
 
     def slot(self, device: Element, above: tuple[Rate, ...]) -> Rate:
-        """Return the rate of the slot of a device. Links of idle GPUs sleep, and hwloc says how fast they are then."""
+        """Return the rate of a device's slot. Links of idle GPUs sleep, and hwloc reports their rate in that state."""
         own = self.speed(device)
         found = [*above, *([] if own is None else [own])]
         if device not in self.gpus or self.model is None:
@@ -181,7 +181,7 @@ class _Reader:
         return published.as_guess("slots of GPUs, by their model", advice)
 
     def wires(self, root: Element) -> tuple[dict[str, list[Wire]], list[Assumption], bool]:
-        """Return the links of each GPU by its bus id, what is assumed about them, and whether they are unknown."""
+        """Return (links of each GPU by bus id, assumptions about them, whether they are unknown)."""
         facts = []
         if self.model is not None:
             source = "--model" if self.chosen else "GPUModel or PCIDevice"
@@ -219,7 +219,7 @@ class _Reader:
                         yield end, [*self.row(end, cells, switches)]
 
     def end(self, index: str, bus_of: Mapping[str | None, str]) -> str:
-        """Return the bus id of an end of links, or `cpu` and its number."""
+        """Return the bus id of the end of a link, or `cpu` and the CPU's number."""
         kind, _, number = index.rpartition(":")
         if kind in ("Package", "Socket", "NUMANode"):
             return f"cpu {self.cpu_of.get(number, 0)}"
@@ -238,7 +238,7 @@ class _Reader:
                 yield Wire("gpu", other, each)
 
     def link(self, stated: Fraction) -> Rate:
-        """Return the rate of what hwloc says to carry `stated` GB/s: whole links of the model, if that is known."""
+        """Return the rate of a link stated as `stated` GB/s: a whole number of the model's links, if it is known."""
         if self.model is not None:
             each = self.model.link_rate
             if isinstance(self.model.architecture, str):  # hwloc says 100 GB/s of any xGMI

@@ -1,6 +1,6 @@
-"""InfiniBand fabrics as `ibnetdiscover` prints them: switches, hosts with their adapters, and what links them.
+"""InfiniBand fabrics as `ibnetdiscover` prints them: switches, hosts with their adapters, and cables.
 
-A port's line ends with its width and speed, such as 4xHDR; rates are those of data, after the line code.
+The line of a port ends with its width and speed, such as 4xHDR. Rates are data rates, after the line code.
 """
 
 import re
@@ -27,7 +27,7 @@ LANE_GBIT_PER_S = {
     "NDR": Fraction(100),
     "XDR": Fraction(200),
 }
-"""Data rate of a lane: 8b/10b coded up to QDR, 64b/66b from FDR on; from HDR on the nominal one."""
+"""Data rate of a lane: 8b/10b code up to QDR, 64b/66b from FDR on; nominal from HDR on."""
 
 _HEAD = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([SHR]-[0-9a-fA-F]+)"\s*#\s*"([^"]*)"')
 _ANYWHERE = re.compile(_HEAD.pattern[1:])
@@ -47,7 +47,7 @@ def is_ibnetdiscover(text: str) -> bool:
 
 
 def _unlabelled(text: str) -> str:
-    """Return `text` without what a log puts before lines; several hosts see the same fabric, or parts of it."""
+    """Return `text` without the labels of log lines; several hosts may print the same fabric or parts of it."""
     return "\n".join(line.strip() for part in labelled_parts(text, _ANYWHERE) for line in part.split("\n"))
 
 
@@ -55,10 +55,10 @@ def _unlabelled(text: str) -> str:
 class InfiniBand:
     """A fabric in the order of the file.
 
-    hosts:    adapters of each host, by the name of the adapter in the order of their names
-    switches: which switches add (SHARP)
-    cables:   (node, other node, Gbit/s), adapters of hosts by GUID
-    left_out: hosts that look like no ranks, such as gateways and machines for management
+    hosts:    host -> adapter name -> GUID, sorted by adapter name
+    switches: GUID -> whether the switch adds (SHARP)
+    cables:   (GUID, GUID, Gbit/s)
+    left_out: hosts that do not look like ranks, such as gateways and management machines
     """
 
     hosts: dict[str, dict[str, str]]
@@ -67,7 +67,7 @@ class InfiniBand:
     left_out: dict[str, dict[str, str]]
 
     def chosen(self, names: Sequence[str], count: int | None = None) -> dict[str, dict[str, str]]:
-        """Return the hosts called `names`, else those that look like ranks, the first `count` of them."""
+        """Return the hosts called `names`, or without names the hosts that look like ranks; at most `count`."""
         everything = self.hosts | self.left_out
         unknown = [name for name in names if name not in everything]
         if unknown:
@@ -92,7 +92,7 @@ class InfiniBand:
         return facts
 
     def topology(self, spec: str, names: Sequence[str] = (), count: int | None = None) -> Topology:
-        """Return the network of hosts, a rank each, in Gbit/s."""
+        """Return the network in which each host is a rank, in Gbit/s."""
         hosts = self.chosen(names, count)
         host_of = {guid: host for host, adapters in hosts.items() for guid in adapters.values()}
         links = self._links(host_of)
@@ -107,7 +107,7 @@ class InfiniBand:
         return assemble_topology(spec, "Gbit/s", [*nodes, *self._switch_nodes(links)], named, self.facts(hosts))
 
     def fabric(self, machine: Machine, hosts: dict[str, dict[str, str]]) -> Fabric:
-        """Return what joins `hosts`, each like `machine`, whose NICs are adapters of the same names or in order."""
+        """Return the fabric of `hosts`, each like `machine`; NICs are the adapters of equal name, or in order."""
         wanted = [nic.name for nic in machine.nics]
         guids: dict[str, tuple[str, int]] = {}
         for host, adapters in hosts.items():
@@ -128,7 +128,7 @@ class InfiniBand:
         return Fabric(leaves, self._switch_nodes(links), between, tuple(self.facts(hosts)))
 
     def _links(self, host_of: dict[str, str]) -> list[tuple[str, str, Fraction]]:
-        """Return the cables between switches and chosen adapters, without switches that end nowhere."""
+        """Return the cables between switches and chosen adapters, without switches that are dead ends."""
         named = [
             (host_of.get(src, _switch_id(src)), host_of.get(dst, _switch_id(dst)), rate)
             for src, dst, rate in self.cables

@@ -1,4 +1,4 @@
-"""What logs put before the lines of a program: times, ranks, hosts, marks of quotations; and colours among them."""
+"""Removal of labels that logs put before the lines of a program (times, ranks, hosts, quotation marks), and colours."""
 
 import re
 
@@ -11,20 +11,20 @@ _TIME = re.compile(
     re.MULTILINE,
 )
 _LEAST_LINES = 3
-"""Lines that begin with a label: a line in front of a table is none."""
+"""Least number of lines with a label, so that other text before a table is not taken for one."""
 _MOST_LABELS = 256
 
 
 def plain_text(text: str) -> str:
-    """Return `text` without colours, returns and marks of code."""
+    """Return `text` without colours, carriage returns and code fences."""
     return _NOISE.sub("", text).replace("\r", "\n")
 
 
 def labelled_parts(text: str, anchor: re.Pattern[str]) -> list[str]:
-    """Return what each source of a log printed, without the label of its lines; `text` itself if it has no labels.
+    """Return the output of each source of a log, without the labels of lines; [`text`] if it has no labels.
 
-    anchor: a line that begins like this in what is looked for, so that what stands before it is a label. Lines without
-            a label belong to all parts.
+    anchor: pattern that begins a line of the wanted output; text before a match is a label. Lines without a label
+            belong to all parts.
 
     >>> labelled_parts("one: # size\\none: 8\\none: 16\\ntwo: # size\\ntwo: 9\\ntwo: 18", re.compile("# size"))
     ['# size\\n8\\n16', '# size\\n9\\n18']

@@ -1,4 +1,4 @@
-"""Networks of machines: one machine as a file describes it, or copies of it whose NICs meet in switches."""
+"""Networks of machines: one machine that a file describes, or copies of it whose NICs meet in switches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WireKind = Literal["gpu", "nvswitch", "cpu"]
 
 
 class Wire(NamedTuple):
-    """NVLinks, xGMI or chip-to-chip links of a GPU, one way where they lead to a GPU.
+    """NVLinks, xGMI or chip-to-chip links of a GPU; links to a GPU are one way.
 
     target: bus id of a GPU, or the name of one of several NVSwitches that are not joined
     """
@@ -52,9 +52,9 @@ class HostSwitch:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU at PCI address `bus`, linked with host switch `host`; `nvls`: it lets NVSwitches add and multicast.
+    """A GPU at PCI address `bus`, linked with host switch `host`. `nvls`: NVSwitches can add and multicast for it.
 
-    ranks: several of them share the GPU if it is partitioned (MIG, MLOPart)
+    ranks: several ranks share a partitioned GPU (MIG, MLOPart)
     """
 
     ranks: tuple[int, ...]
@@ -69,7 +69,7 @@ class Gpu:
 class Nic:
     """A port of a NIC, linked with host switch `host`.
 
-    device: names what ports of one slot share
+    device: name of the slot, which several ports may share
     speed:  None if the file does not give it
     rail:   rail and plane of the network that the port leads to, None if the file does not say
     name:   such as `mlx5_0`, empty if unknown
@@ -88,9 +88,9 @@ class Nic:
 class Machine:
     """One machine, or several whose GPUs share NVSwitches: GPUs in rank order, NICs in the order of their numbers.
 
-    positions_only: the file gives the PCI positions of devices without describing GPUs, whose links are unknown
-    nvlink_gpus:    most GPUs that share the NVSwitches if several such machines are joined (NVL72); 0 if they are not
-    facts:          what is assumed beyond the rates of links
+    positions_only: the file only has the PCI positions of devices; links between GPUs are unknown
+    nvlink_gpus:    largest number of GPUs that share NVSwitches across several such machines (NVL72); 0 if none do
+    facts:          assumptions besides the rates of links
     """
 
     gpus: tuple[Gpu, ...]
@@ -117,7 +117,7 @@ class Machine:
         return path
 
     def path_between(self, first: int, second: int) -> tuple[list[int], list[int]]:
-        """Return the host switches of which the links to their parents lie between two, up from each."""
+        """Return the host switches below the common ancestor of two host switches, upwards from each."""
         up, down = self.path_to_cpu(first), self.path_to_cpu(second)
         while up and down and up[-1] == down[-1]:
             up.pop()
@@ -127,11 +127,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class BoxNetwork:
-    """How many copies of a box there are, and what joins them.
+    """The number of boxes and the network that joins them.
 
-    nic:          GB/s of each NIC; None: as dumped
-    rails:        NIC i of every box leads to switch i; else all NICs to one switch, or to those of their dumped rails
-    nvlink_boxes: boxes that share one NVSwitch; None: what is usual for such machines
+    nic:          GB/s of each NIC; None: as in the dump
+    rails:        NIC i of every box leads to switch i; otherwise all lead to one switch, or to the rails of the dump
+    nvlink_boxes: number of boxes that share one NVSwitch; None: usual for such machines
     """
 
     boxes: int = 1
@@ -143,14 +143,16 @@ class BoxNetwork:
 def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology:
     """Return the checked network of `network.boxes` copies of `machine`, bandwidths in GB/s.
 
-    GPUs are called `box.rank`, ranked by box and then as in the file. Where NVLink or xGMI join all GPUs of a box,
-    GPUs use nothing else between them, as NCCL does: the box has its GPUs, one `nvswitch:box` for all NVSwitches, and
-    every NIC (`nic:box.number`) beside the GPU that is nearest on PCI, at what lies between and the port let through.
-    Else PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach them
-    through these. Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches
-    join all their GPUs. NICs that share a link of PCI Express on their way lead over `uplink:box.i` of its rate.
-    Ranks of one GPU hang on `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. The rotation of the
-    boxes is a known symmetry. Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
+    GPUs are called `box.rank` and ranked by box, then as in the file. If NVLink or xGMI join all GPUs of a box, GPUs
+    use nothing else between them, as in NCCL: the box has its GPUs, one `nvswitch:box` for all NVSwitches, and every
+    NIC (`nic:box.number`) at the GPU that is nearest on PCI, limited by the links between them and by the port.
+    Otherwise PCI switches (`pci:box.address`) and CPUs (`cpu:box.number`) are nodes too; GPUs behind NVSwitches reach
+    them through the NVSwitches.
+
+    Several boxes are joined by `net:0`, by one `net:i` per NIC, or by one per rail, unless NVSwitches join all their
+    GPUs. NICs that share a PCI Express link lead over `uplink:box.i` of its rate. Ranks of one GPU are linked with
+    `gpu:box.i`. NVSwitches of GPUs with NVLink SHARP add and multicast. The rotation of the boxes is a known symmetry.
+    Raises InvalidInput for too many boxes, boxes without NICs, and a single GPU.
     """
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")
@@ -236,7 +238,7 @@ class _Boxes:
         return replace(physical, provenance=Provenance(tuple(dict.fromkeys(facts)), guessed, expected, physical.id))
 
     def facts(self) -> Iterable[Assumption]:
-        """Yield what is assumed about links that the file says nothing about."""
+        """Yield assumptions about links that the file does not describe."""
         if self.machine.positions_only:
             advice = "run NCCL or RCCL with NCCL_TOPO_DUMP_FILE set; the file only places devices on PCI Express"
             yield Assumption("links between GPUs", "only PCI Express", "guess", advice)
@@ -260,7 +262,7 @@ class _Boxes:
         self.rates.append(each)
 
     def add_switch(self, kind: str, suffix: str, ability: SwitchAbility | None = None, boxes: int = 1) -> NodeGrid:
-        """Add a switch per box, or per so many `boxes`; return the switch of each box."""
+        """Add one switch for every `boxes` boxes; return the switch of each box."""
         count = -(-self.network.boxes // boxes)
         grid = self.fabric.add_switches([f"{kind}:{box}{suffix}" for box in range(count)], (count,), ability)
         if boxes == 1 or count > 1:
@@ -270,7 +272,7 @@ class _Boxes:
     def add_hosts(self) -> list[NodeGrid]:
         """Add PCI switches, CPUs and their links; return the grid of each host switch by position.
 
-        GPUs behind an NVSwitch are reached through it: among themselves they use nothing else.
+        GPUs behind an NVSwitch are reached through it, because they use nothing else among themselves.
         """
         machine = self.machine
         names = (host.name.partition(":") for host in machine.hosts)
@@ -365,11 +367,11 @@ class _Boxes:
 
 
 Way = tuple[NodeGrid, Rate, list[tuple[str, Rate]]]
-"""The node beside a NIC, what gets through on the way there, and the named links of the way."""
+"""(node that a NIC is linked with, narrowest rate on the way there, named links of the way)."""
 
 
 class _Reached(NamedTuple):
-    """A NIC as a node per box, what gets through it, and the named links that lead to it."""
+    """A NIC: its node in each box, its rate, and the named links that lead to it."""
 
     grid: NodeGrid
     through: Rate
@@ -452,10 +454,9 @@ _NET = re.compile(r"net:([0-9]+)")
 class Fabric:
     """The switches that join hosts.
 
-    leaves:   the switch that NIC i of a host leads to, and the most that gets through in GB/s (None: as the NIC); a
-              NIC that is not there is not connected
+    leaves:   (host, i) -> (switch that NIC i leads to, limit in GB/s or None); NICs without an entry are not connected
     between:  links between switches, in GB/s
-    facts:    what is assumed about them
+    facts:    assumptions about them
     """
 
     leaves: Mapping[tuple[str, int], tuple[str, Fraction | None]]
@@ -470,7 +471,7 @@ def cluster_topology(
     """Return the network of the GPUs of `hosts`, each of which is like `machine`, joined by `fabric`.
 
     Ids are those of `boxes_topology` with the name of the host in place of its number: GPU `n1.0`, NIC `nic:n1.0`.
-    nic: GB/s of every NIC; None for what the dump says
+    nic: GB/s of every NIC; None: as in the dump
     """
     boxes = boxes_topology(machine, BoxNetwork(len(hosts), nic, rails=True), spec)
     guessed = frozenset[tuple[str, str]]() if boxes.provenance is None else boxes.provenance.guessed

@@ -1,6 +1,6 @@
 """From the XML of NCCL_TOPO_DUMP_FILE to a machine, as `src/graph/topo.cc` of NCCL and RCCL reads it.
 
-A dump names links and their counts; `rates` says what they carry.
+A dump contains links and their counts; their rates are in `rates`.
 """
 
 import re
@@ -23,7 +23,7 @@ MAX_ELEMENTS = 2**13
 MAX_LINKS_OF_GPU = 1024
 MAX_MBIT = 10**9
 _LARGEST_MBIT = 10**7
-"""No NIC is faster; Slingshot's `cxi` devices state kbit/s."""
+"""Larger speeds are taken for kbit/s, which Slingshot's `cxi` devices state."""
 _TWO_LINKS = ("0x1002", "0x74a0")
 """MI300A: each pair is joined by two xGMI links, which RCCL counts as one."""
 _WAY_OUT = "correct the file"
@@ -36,9 +36,9 @@ _DEFAULT_MBIT = 10_000
 def read_machine(root: Element) -> Machine:
     """Return the machine that a dump with root element <system> describes.
 
-    Elements and attributes that say nothing about links are passed over, as NCCL does: GPUs without rank, NICs without
-    number, PCI devices of other classes, links to GPUs that are not in the file. In a file without any <gpu>,
-    which only places devices, PCI devices of the classes of GPUs and NICs are taken for them. A dump may hold several
+    Elements and attributes that do not describe links are ignored, as in NCCL: GPUs without rank, NICs without number,
+    PCI devices of other classes, links to GPUs that are not in the file. A file without any <gpu> only places devices;
+    then PCI devices of the classes of GPUs and NICs are taken for these. A dump may hold several
     hosts (`host_hash`) whose GPUs share NVSwitches, and several ranks on one GPU.
     Raises InvalidInput naming the element and attribute. O(elements).
     """
@@ -202,7 +202,7 @@ class _Reader:
 
 
 def _whole(element: Element, name: str, default: int | None = None, least: int = 0, most: int = 2**31 - 1) -> int:
-    """Return the whole number in attribute `name`, `default` where it is missing and has one."""
+    """Return the whole number in attribute `name`, or `default` if the attribute is missing."""
     text = element.get(name)
     where = f"{name} of <{element.tag}> in a topology dump"
     if text is None:

@@ -43,7 +43,7 @@ class NcclGraph:
 
 
 def read_graphs(content: bytes) -> list[NcclGraph]:
-    """Return the graphs of a file that have channels; InvalidInput for another file and for numbers that are none."""
+    """Return the graphs of a file that have channels. InvalidInput for another file and for malformed numbers."""
     root = parse_xml(content, "a graph file of NCCL")
     if root.tag != "graphs":
         raise InvalidInput("a graph file of NCCL must have the root element <graphs>", f"<{root.tag}>", _WAY_OUT)

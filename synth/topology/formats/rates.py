@@ -1,7 +1,7 @@
-"""Rates of links in GB/s and one direction: what they physically carry, and what NCCL and RCCL reckon with.
+"""Rates of links in GB/s and one direction: physical rates, and the rates that NCCL and RCCL expect.
 
-A bound must use the physical rate. The libraries search with lower ones, which include protocol overhead: what they are
-expected to reach. Sources: data sheets of the vendors, the PCI Express standard (after its line code), and
+A bound must use the physical rate. The libraries search with lower rates, which include protocol overhead.
+ Sources: data sheets of the vendors, the PCI Express standard (after its line code), and
 `src/graph/topo.h` of NCCL 2.29 and RCCL.
 """
 
@@ -21,7 +21,7 @@ _RCCL = "RCCL src/graph/topo.h"
 
 
 class Rate(NamedTuple):
-    """The rate of a link, and the fact that it rests on."""
+    """The physical and expected rate of a link, and the assumption that they are based on."""
 
     physical: Fraction
     expected: Fraction
@@ -32,12 +32,12 @@ class Rate(NamedTuple):
         return self._replace(physical=count * self.physical, expected=count * self.expected)
 
     def as_guess(self, what: str, advice: str) -> Rate:
-        """Return the rate as one that is guessed for `what`; `advice` says how to give the right one."""
+        """Return the rate marked as a guess for `what`; `advice` tells the user how to state the real one."""
         return self._replace(basis=replace(self.basis, what=what, source="guess", reference=advice))
 
 
 def narrowest(*rates: Rate) -> Rate:
-    """Return what passes through all of `rates` in turn; it rests on what limits it physically."""
+    """Return the rate of links in series; its basis is that of the physically slowest one."""
     limit = min(rates, key=lambda rate: rate.physical)
     return limit._replace(expected=min(rate.expected for rate in rates))
 
@@ -55,7 +55,7 @@ def rate(
     reference: str,
     each: str = "",
 ) -> Rate:
-    """Return a rate with the assumption that states it; `each` names the unit, such as `a link`."""
+    """Return a rate with an assumption that describes it; `each` names the unit, such as `a link`."""
     bound, derated = Fraction(physical), Fraction(expected)
     unit = f" {each} and direction" if each else ""
     value = f"{gb(bound)}{unit}" + ("" if bound == derated else f", the library expects {gb(derated)}")
@@ -63,7 +63,7 @@ def rate(
 
 
 LOCAL = rate("parts of one chip or host", "5000", "5000", "published", _NCCL)
-"""Parts that the library takes for one, such as a CPU and a socket, or ranks on one GPU."""
+"""Rate between parts that the library treats as one, such as a CPU and a socket, or ranks on one GPU."""
 
 _NVLINKS = (
     (100, "NVLink 5", "50", "40.1", "NVIDIA B200 data sheet"),
@@ -255,7 +255,7 @@ _ABOUT_GPUS = re.compile(r"NVIDIA|GeForce|Tesla|Quadro|TITAN|AMD|Instinct|GPU|MA
 
 
 def models_named(text: str) -> tuple[GpuModel, ...]:
-    """Return the models that lines of `text` about GPUs name, in the order of `GPU_MODELS`."""
+    """Return the models named in lines of `text` about GPUs, in the order of `GPU_MODELS`."""
     lines = "\n".join(line for line in text.splitlines() if _ABOUT_GPUS.search(line))
     return tuple(model for model in GPU_MODELS if re.search(rf"(?<![A-Za-z0-9])(?:{model.pattern})(?![0-9])", lines))
 

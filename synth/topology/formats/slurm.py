@@ -28,19 +28,19 @@ _ITEM = re.compile(r"([A-Za-z0-9_.-]*)(?:\[([0-9,-]+)\])?([A-Za-z0-9_.-]*)(?:,|$
 
 @dataclass(frozen=True, slots=True)
 class SlurmTree:
-    """The switches of a cluster: name -> nodes, or switches, that hang on it, in the order of the file."""
+    """The switches of a cluster: switch -> nodes, or lower switches, attached to it, in the order of the file."""
 
     nodes: Mapping[str, tuple[str, ...]]
     switches: Mapping[str, tuple[str, ...]]
 
     def ordered_nodes(self) -> list[str]:
-        """Return all nodes so that those of one switch follow each other, and so do those of switches above."""
+        """Return all nodes, ordered so that the nodes of each switch at any level follow each other."""
         lower = {name for names in self.switches.values() for name in names}
         below = self._nodes_below()
         return list(dict.fromkeys(node for name, nodes in below.items() if name not in lower for node in nodes))
 
     def _nodes_below(self) -> dict[str, list[str]]:
-        """Return the nodes below each switch, switches of switches first. InvalidInput for circles and deep trees."""
+        """Return the nodes below each switch, upper switches first. InvalidInput for cycles and deep trees."""
         found: dict[str, list[str]] = {}
         names_left = MAX_LEVELS * MAX_NAMES
 
@@ -67,9 +67,9 @@ def is_slurm_tree(content: bytes) -> bool:
 
 
 def parse_slurm_tree(content: bytes) -> SlurmTree:
-    """Return the switches in `content`. InvalidInput for switches without anything below, and for what names nothing.
+    """Return the switches in `content`. InvalidInput for switches with nothing below, and for undescribed switches.
 
-    `scontrol` lists for upper switches all nodes below as well: those of the switches between count once.
+    `scontrol` also lists all nodes below upper switches; such nodes count once.
     """
     nodes: dict[str, tuple[str, ...]] = {}
     switches: dict[str, tuple[str, ...]] = {}
@@ -97,7 +97,7 @@ def parse_slurm_tree(content: bytes) -> SlurmTree:
 
 
 def expanded_names(text: str) -> list[str]:
-    """Return the names of a list such as `gpu[01-03,7],login`. InvalidInput for anything else."""
+    """Return the names in a list such as `gpu[01-03,7],login`. InvalidInput for malformed lists."""
     names: list[str] = []
     position = 0
     while position < len(text):
@@ -129,9 +129,9 @@ def _numbers(text: str, whole: str) -> list[str]:
 class SlurmNodes:
     """Some nodes of a cluster and the switches between them.
 
-    names:            of the nodes; all of `tree` if there are none
-    oversubscription: how many times what the nodes below send together a link between switches carries too little;
-                      Slurm knows which switches there are, not how thick their cables are
+    names:            names of the nodes; empty for all nodes of `tree`
+    oversubscription: bandwidth of all nodes below a link between switches, over the bandwidth of the link; Slurm does
+                      not know the cables
     """
 
     tree: SlurmTree
@@ -140,7 +140,7 @@ class SlurmNodes:
 
     @property
     def ranked(self) -> list[str]:
-        """The nodes in the order of switches. InvalidInput for one that hangs on none."""
+        """The nodes in the order of switches. InvalidInput for a node without a switch."""
         ordered = self.tree.ordered_nodes()
         if unknown := sorted(set(self.names) - set(ordered)):
             raise InvalidInput("nodes must hang on a switch of the file", unknown[0], "name others")
@@ -148,9 +148,9 @@ class SlurmNodes:
         return [node for node in ordered if node in chosen]
 
     def links(self) -> list[tuple[str, str, int]]:
-        """Return (node or switch, switch above it, how many of the nodes are there).
+        """Return (node or switch, switch above it, number of chosen nodes below) for each link.
 
-        Switches with nothing of the nodes below, or with one neighbour, are left out.
+        Switches without chosen nodes below, or with one neighbour, are left out.
         """
         ranked = set(self.ranked)
         members = {switch: [node for node in nodes if node in ranked] for switch, nodes in self.tree.nodes.items()}
@@ -170,12 +170,12 @@ class SlurmNodes:
             links = kept
 
     def switches(self) -> list[str]:
-        """Return the switches of `links`, those of nodes first."""
+        """Return the switches of `links`, leaf switches first."""
         used = {name for link in self.links() for name in link[:2]}
         return [name for name in (*self.tree.nodes, *self.tree.switches) if name in used]
 
     def between_switches(self, node_gb_per_s: Fraction) -> list[NamedLink]:
-        """Return the links between switches where each node sends at `node_gb_per_s`."""
+        """Return the links between switches if each node sends at `node_gb_per_s`."""
         rate, nodes = node_gb_per_s / self.oversubscription, set(self.ranked)
         return [
             NamedLink(lower, upper, rate * width, 0, True) for lower, upper, width in self.links() if lower not in nodes
@@ -183,7 +183,7 @@ class SlurmNodes:
 
 
 def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Topology:
-    """Return the network of `nodes`, a rank each, ranked in the order of switches."""
+    """Return the network in which each of `nodes` is a rank, in the order of switches."""
     ranked = nodes.ranked
     named = [NamedNode(name, "compute") for name in ranked] + [NamedNode(name, "switch") for name in nodes.switches()]
     up = [NamedLink(lower, upper, node_gb_per_s, 0, True) for lower, upper, _ in nodes.links() if lower in set(ranked)]
@@ -191,11 +191,11 @@ def slurm_topology(nodes: SlurmNodes, node_gb_per_s: Fraction, spec: str) -> Top
 
 
 def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fraction | None, spec: str) -> Topology:
-    """Return the network of the GPUs of `nodes`, each of which is like `machine`, ranked in the order of switches.
+    """Return the network of the GPUs of `nodes`, each equal to `machine`, ranked in the order of switches.
 
-    Every NIC of a node leads to the switch of the node; links between switches carry what all NICs below carry.
-    nic_gb_per_s: of every NIC; None for what the dump says
-    Raises InvalidInput for nodes on no switch or on several, and as `boxes_topology` does.
+    Every NIC of a node leads to the switch of the node; links between switches carry as much as all NICs below.
+    nic_gb_per_s: rate of every NIC; None: as in the dump
+    Raises InvalidInput for nodes on no switch or on several, and like `boxes_topology`.
     """
     hosts = nodes.ranked
     one_box = boxes_topology(machine, BoxNetwork(2, nic_gb_per_s, rails=True, nvlink_boxes=1), spec)
