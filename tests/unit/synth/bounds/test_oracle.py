@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,16 +51,3 @@ def test_amounts_up_to_the_limit_stay_exact() -> None:
     large = LARGEST_AMOUNT // 4
     assert _search(2, [(0, 1, large)], [large, 0], [1], 1)[0] == []
     assert _search(2, [(0, 1, large - 1)], [large, 0], [1], 1)[0] == [{1}]
-
-
-def test_half_arcs_name_each_other() -> None:
-    graph, half_arcs = residual_graph(3, np.array([0, 0, 2]), np.array([1, 1, 1]))
-    assert half_arcs[0] == half_arcs[1]
-    assert amounts_on(graph, half_arcs, np.array([1, 2, 4])).sum() == 7
-    assert np.array_equal(graph.mates[graph.mates], np.arange(len(graph.tails)))
-    assert np.array_equal(graph.heads[graph.mates], graph.tails)
-
-
-@pytest.mark.parametrize("sinks", [[0], [1], [0, 1]])
-def test_a_network_without_arcs_needs_nothing_if_nothing_is_supplied(sinks: list[int]) -> None:
-    assert _search(2, [], [0, 0], sinks, 2)[0] == []

@@ -118,16 +118,6 @@ def test_the_solver_goes_on_from_one_vertex_to_the_next(spec: str, monkeypatch: 
     assert pairs.gap == 0
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_rates_are_as_fast_where_no_round_begins_anew(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = random_fabric(seed)
-    even = tree_pairs(topology)
-    monkeypatch.setattr("chorale.synth.bounds.tree_pairs._even_rounds", lambda ranks, even: 0)
-    quick = tree_pairs(topology)
-    assert max(quick.bound, even.bound) <= min(quick.time_per_byte, even.time_per_byte)
-    assert _holds(topology, quick.split)
-
-
 def test_circles_of_switches_are_rounded_in_no_time() -> None:
     topology = random_fabric(473)
     pairs = tree_pairs(topology)

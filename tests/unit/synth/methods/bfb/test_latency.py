@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.bfb.bfb import bfb_allgather, symmetric_bfb
@@ -90,14 +90,6 @@ def test_the_schedule_is_right_and_takes_what_the_certificate_says(topology, siz
     assert least_s == sum(step_times(schedule, "loads"))
     assert least_s <= verified.cost.time_s
     assert verified.cost.time_s <= verified.cost.latency_s + verified.cost.time_per_byte * size_bytes / 10**9
-
-
-@given(timed_networks(6), SIZES)
-def test_reduce_scatter_and_allreduce_are_right(topology, size_bytes):
-    for collective in (REDUCE_SCATTER, ALLREDUCE):
-        verified = synthesize("bfb", topology, collective, Options(size_bytes=size_bytes), SERIAL)
-        assert set_replay_violations(verified.schedule) == []
-        assert least_time(topology, verified.schedule.certificate) <= verified.cost.time_s
 
 
 def two_ways(slow_s: Fraction) -> Topology:

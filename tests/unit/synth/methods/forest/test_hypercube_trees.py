@@ -40,15 +40,6 @@ def test_as_many_trees_as_dimensions_use_every_arc_but_those_into_the_root(dimen
     assert max(tree_heights(trees, network.src)) == (dimensions + 1 if dimensions > 1 else 1)
 
 
-@pytest.mark.parametrize("supply", range(2, 9))
-def test_fewer_trees_carry_what_there_is(supply: int) -> None:
-    network = hypercube(4, 2, supply)
-    trees = hypercube_trees(network)
-    assert trees is not None
-    assert faults_of(network, trees) == []
-    assert trees.weight.sum() == supply
-
-
 def circulant(nodes: int, *distances: int) -> list[tuple[int, int, int]]:
     pairs = {(x, (x + way) % nodes) for x in range(nodes) for distance in distances for way in (distance, -distance)}
     return [(src, dst, 1) for src, dst in sorted(pairs)]

@@ -172,11 +172,6 @@ def test_two_phases_can_be_asked_for() -> None:
         synthesize("forest-phases", STAR, ALLGATHER, None, SerialExecutor())
 
 
-def test_a_given_k_compares_whole_trees() -> None:
-    assert 1 / made("mi250half:2", k=2).cost.time_per_byte == Fraction(1600, 13)
-    assert made("a100:2", k=1).schedule.barriers
-
-
 def test_splits_too_fine_for_whole_trees_are_rounded() -> None:
     topology = parse_topology("without(mi250:2;node=3)")
     split = tree_pairs(topology).split
@@ -206,12 +201,6 @@ def test_more_trees_than_a_cut_carries_are_found_out() -> None:
         pair_schedule(
             STAR, replace(whole, roots=2 * whole.roots), pack_trees, method="forest", parameters={}, certificate={}
         )
-
-
-def test_the_lowest_of_several_seeds_is_taken() -> None:
-    several = made("mi250half:2", seed=1, seeds=3)
-    assert several.schedule.parameters["seeds"] == 3
-    assert several.cost.steps <= min(made("mi250half:2", seed=seed).cost.steps for seed in (1, 2, 3))
 
 
 @pytest.mark.parametrize(("spec", "target"), [("mesh:2x3", "msccl-xml"), ("without(a100:2;node=5)", "oneccl-xml")])

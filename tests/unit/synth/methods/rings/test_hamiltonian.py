@@ -6,7 +6,7 @@ from math import gcd
 
 import pytest
 
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.rings.rings import bfb_ring, disjoint_cycles, hamiltonian_ring, torus_has_disjoint_cycles
 from chorale.synth.topology.spec import parse_topology
@@ -105,8 +105,3 @@ def test_16384_nodes_are_one_traffic_step():
 def test_other_networks_are_refused(spec):
     with pytest.raises(InvalidInput, match="use biring or bucket"):
         hamiltonian_ring(parse_topology(spec), ALLREDUCE)
-
-
-def test_other_collectives_are_refused():
-    with pytest.raises(InvalidInput, match="bfb-ring makes allgather"):
-        bfb_ring(parse_topology("ring:4"), Collective(CollectiveName.BROADCAST, 0))

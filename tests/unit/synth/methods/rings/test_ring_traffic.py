@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.errors import InvalidInput
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.methods.rings.rings import ring_traffic
@@ -59,8 +58,3 @@ def test_thousands_of_ranks(side):
     ranks = side * side
     seconds = float(congestion_of(traffic).seconds(model, 2**30))
     assert seconds == pytest.approx(2 * (ranks - 1) * (0.4e-6 + 2**30 / ranks * 8 / 400e9))
-
-
-def test_other_collectives_are_refused():
-    with pytest.raises(InvalidInput, match="a ring makes"):
-        ring_traffic(parse_topology("ring:4"), Collective(CollectiveName.BROADCAST, 0), bidirectional=True)
