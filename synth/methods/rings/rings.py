@@ -107,7 +107,12 @@ class _Cover:
 def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
     """Return the cycle after merging while a pair of links allows it, or None if several cycles are left."""
     ranks = range(len(neighbours))
-    cycle_of = _label(successor)
+    cycle_of = [-1] * len(neighbours)
+    for start in ranks:
+        rank = start
+        while cycle_of[rank] < 0:
+            cycle_of[rank] = start
+            rank = successor[rank]
     members = {label: [rank for rank in ranks if cycle_of[rank] == label] for label in sorted(set(cycle_of))}
     predecessor = [0] * len(neighbours)
     for rank, following in enumerate(successor):
@@ -117,20 +122,8 @@ def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int
     merged = True
     while merged and len(members) > 1:
         merged = any([cover.merge_at(first, reversible) for first in ranks])
-    return _walk(successor) if len(members) == 1 else None
-
-
-def _label(successor: list[int]) -> list[int]:
-    label = [-1] * len(successor)
-    for start in range(len(successor)):
-        rank = start
-        while label[rank] < 0:
-            label[rank] = start
-            rank = successor[rank]
-    return label
-
-
-def _walk(successor: list[int]) -> NDArray[np.int32]:
+    if len(members) > 1:
+        return None
     order = [0]
     while successor[order[-1]] != 0:
         order.append(successor[order[-1]])
@@ -152,7 +145,11 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
     if len(shape) == 2 and min(shape) >= 3:
         cycles = _of_torus(topology, shape[0], shape[1])
         return cycles if topology.switch_count or _are_linked(topology, cycles) else _refuse(topology)
-    if (tree := _family(topology)) is not None and tree.name == "shiftedring":
+    try:
+        tree = parse_spec(topology.spec)
+    except InvalidInput:
+        tree = None
+    if isinstance(tree, FamilyCall) and tree.name == "shiftedring":
         ranks = topology.compute_count
         return [np.arange(ranks), np.arange(ranks) * shifted_stride(ranks) % ranks]
     cycle = hamiltonian_cycle(topology) if topology.degree in (1, 2) and not topology.switch_count else None
@@ -162,14 +159,6 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
 def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
     """Return whether the construction for a torus works: rows = columns k and gcd(rows, columns - 1) = 1."""
     return rows % columns == 0 and gcd(rows, columns - 1) == 1
-
-
-def _family(topology: Topology) -> FamilyCall | None:
-    try:
-        tree = parse_spec(topology.spec)
-    except InvalidInput:
-        return None
-    return tree if isinstance(tree, FamilyCall) else None
 
 
 def _of_torus(topology: Topology, rows: int, columns: int) -> list[Order]:
@@ -300,7 +289,10 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes
-    inside = _order_in_box(topology, size)
+    links = [Link(link.src, link.dst) for link in topology.links if link.src < size and link.dst < size]
+    box = Topology("box", tuple(map(str, range(size))), size, Links.build(links))
+    cycle = hamiltonian_cycle(box) if links else None
+    inside = np.arange(size) if cycle is None else cycle.astype(np.int64)
     starts = np.arange(boxes)[:, None] * size
     parts = []
     for channel in range(size):
@@ -308,13 +300,6 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
         order[1::2] = order[1::2, ::-1]
         parts.append(ring_subcollective(order.ravel(), collective, "ring"))
     return CollectivePattern(topology, collective, "ring", {"channels": size}, tuple(parts))
-
-
-def _order_in_box(topology: Topology, size: int) -> NDArray[np.int64]:
-    links = [Link(link.src, link.dst) for link in topology.links if link.src < size and link.dst < size]
-    box = Topology("box", tuple(map(str, range(size))), size, Links.build(links))
-    cycle = hamiltonian_cycle(box) if links else None
-    return np.arange(size) if cycle is None else cycle.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -342,7 +327,10 @@ def ring_allgather(topology: Topology, bidirectional: bool, chunks: int | None =
     if chunk_count < 1:
         raise InvalidInput("chunks per shard must be at least 1", chunks, "choose a larger number")
     _check_size(topology, len(lanes))
-    routes, new_route = _compact(topology, paths)
+    if _are_links(topology, paths):
+        routes, new_route = Routes.direct(len(topology.links)), np.array([path[0] for path in paths])
+    else:
+        routes, new_route = Routes.of_paths(paths), np.arange(len(paths))
     parts = [
         _lane_rows(lane, new_route, chunk_count * index // len(lanes), chunk_count * (index + 1) // len(lanes))
         for index, lane in enumerate(lanes)
@@ -405,17 +393,7 @@ def _parallel_links(topology: Topology, src: int, dst: int) -> list[int]:
 
 
 def _shortest_path(topology: Topology, following: Sequence[Sequence[int]], src: int, dst: int) -> list[int]:
-    before = _searched(following, src, dst)
-    path: list[int] = []
-    node = dst
-    while node != src:
-        path.append(_parallel_links(topology, before[node], node)[0])
-        node = before[node]
-    return path[::-1]
-
-
-def _searched(following: Sequence[Sequence[int]], src: int, dst: int) -> dict[int, int]:
-    """Return the predecessor of each node in a breadth-first search from `src` to `dst`; lower ids come first."""
+    """Return the links of a shortest path, by breadth-first search in which lower node ids come first."""
     before, reached = {src: src}, [src]
     for node in reached:  # grows
         for target in following[node]:
@@ -424,7 +402,11 @@ def _searched(following: Sequence[Sequence[int]], src: int, dst: int) -> dict[in
                 reached.append(target)
         if dst in before:
             break
-    return before
+    path: list[int] = []
+    while dst != src:
+        path.append(_parallel_links(topology, before[dst], dst)[0])
+        dst = before[dst]
+    return path[::-1]
 
 
 def _followers(topology: Topology) -> list[list[int]]:
@@ -433,13 +415,6 @@ def _followers(topology: Topology) -> list[list[int]]:
     first = np.searchsorted(topology.links.src[order], np.arange(topology.node_count + 1)).tolist()
     ends = topology.links.dst[order].tolist()
     return [ends[begin:end] for begin, end in pairwise(first)]
-
-
-def _compact(topology: Topology, paths: list[list[int]]) -> tuple[Routes, NDArray[np.int64]]:
-    """Return the route table and the route of each path: link ids themselves if all links join ranks."""
-    if _are_links(topology, paths):
-        return Routes.direct(len(topology.links)), np.array([path[0] for path in paths])
-    return Routes.of_paths(paths), np.arange(len(paths))
 
 
 def _are_links(topology: Topology, paths: list[list[int]]) -> bool:
