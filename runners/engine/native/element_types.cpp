@@ -59,18 +59,4 @@ void divide(int type, void* data, size_t elements, int64_t divisor) {
     with_type(type, [&](auto element) { divide_type<decltype(element)>(data, elements, divisor); });
 }
 
-double load_element(int type, const void* address) {
-    return with_type(type, [&](auto element) {
-        return static_cast<double>(widen(static_cast<const Anywhere<decltype(element)>*>(address)->value));
-    });
-}
-
-void store_element(int type, void* address, double value) {
-    with_type(type, [&](auto element) {
-        using T = decltype(element);
-        narrow(static_cast<decltype(widen(T{}))>(value), element);
-        static_cast<Anywhere<T>*>(address)->value = element;
-    });
-}
-
 }  // namespace chorale

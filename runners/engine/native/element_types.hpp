@@ -15,8 +15,4 @@ void reduce(int type, int operation, void* dst, const void* a, const void* b, si
 // data[i] /= divisor, towards zero for integers.
 void divide(int type, void* data, size_t elements, int64_t divisor);
 
-// The element at `address` as a number, and a number as one; exact for small integers.
-double load_element(int type, const void* address);
-void store_element(int type, void* address, double value);
-
 }  // namespace chorale
