@@ -28,14 +28,7 @@ def test_the_document_of_the_contract(capsys):
     assert sum(v for v in document["stages"].values()) == pytest.approx(document["seconds"])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("-n", 24, "-d", 3),
-        ("-n", 18, "-d", 4, "--bidirectional"),
-        pytest.param(("-n", 8, "-d", 2), marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("options", [("-n", 24, "-d", 3), ("-n", 18, "-d", 4, "--bidirectional")])
 def test_synth_reproduces_every_row(capsys, options):
     document = chorale(capsys, "find", *options, "--json").document
     assert document["frontier"]
@@ -77,15 +70,6 @@ def test_any_executor_gives_the_same_answer(capsys):
     assert (serial["considered"], serial["scored"]) == (processes["considered"], processes["scored"])
 
 
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
-def test_ray_gives_the_same_answer(capsys):
-    options = ("find", "-n", 40, "-d", 4, "--json")
-    serial = chorale(capsys, *options).document
-    assert chorale(capsys, *options, "--executor", "ray", "--workers", 2).document["frontier"] == serial["frontier"]
-
-
 def test_a_search_is_taken_up_where_it_was_left(capsys, tmp_path):
     record = tmp_path / "bases.json"
     options = ("find", "-n", 36, "-d", 4, "--json", "--search-record", record)
@@ -118,21 +102,15 @@ def test_a_plot(capsys, tmp_path):
     [
         (("-n", 4, "-d", 4), "the degree must be below the number of nodes"),
         (("-n", 1, "-d", 1), "between 2 and"),
-        (("-n", 16385, "-d", 4), "between 2 and 16384"),
         (("-n", "16380:16385", "-d", 4), "must end at 16384"),
-        (("-n", 10**8, "-d", 4), "between 2 and"),
-        (("-n", "many", "-d", 4), "--nodes must be a number"),
         (("-n", "9" * 5000, "-d", 4), "--nodes must be a number"),
         (("-n", "3:4", "-d", 4), "must hold sizes that exist"),
         (("-n", "5:9", "-d", 1, "--bidirectional"), "must hold sizes that exist"),
         (("-n", 8, "-d", 0), "at least 1"),
         (("-n", 7, "-d", 3, "--bidirectional"), "even number"),
         (("-n", 8, "-d", 2, "--bases", "mine"), "unknown set of bases 'mine'"),
-        (("-n", 8, "-d", 2, "--executor", "abacus"), "unknown executor 'abacus'"),
         (("-n", 8, "-d", 2, "--size", "1M"), "no --alpha-us, --bandwidth-gbps"),
-        (("-n", 8, "-d", 2, "--alpha-us", "x", "--size", "1M", "--bandwidth-gbps", 1), "--alpha-us must be"),
         (("-n", 8, "-d", 2, "--alpha-us", 1, "--size", "1M", "--bandwidth-gbps", 0), "must be positive"),
-        (("-n", 8, "-d", 2, "--plot", "frontier.txt"), "a plot must be"),
         (("-n", "8:9", "-d", 2, "--plot", "frontier.png"), "--plot takes one number of nodes"),
     ],
 )
@@ -169,7 +147,6 @@ def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path)
         (("-n", 8, "-d", 3, "--moves", 1), "add --keep-cables"),
         (("-n", 8, "-d", 3, "--bidirectional", "--keep-cables", "lying.csv", "--moves", 1), "allow more --moves"),
         (("-n", 8, "-d", 3, "--keep-cables", "wrong.csv"), "line 2"),
-        (("-n", 8, "-d", 3, "--collective", "gossip"), "gossip"),
         (("-n", "5:8", "-d", 3, "--collective", "both"), "one number of nodes"),
     ],
 )

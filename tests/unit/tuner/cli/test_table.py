@@ -53,10 +53,8 @@ def test_a_schedule_is_lowered_on_the_way(capsys: Capture, tmp_path: Path) -> No
     (entry,) = document["entries"]
     assert (document["topology"]["spec"], entry["certificate"]["gap"]) == ("ring:4", "0")
     assert command(capsys, "table", "verify", tmp_path / "t").code == 0
-    assert (
-        "must be the topology of the schedule"
-        in refused(capsys, tmp_path / "s.parquet", "--sizes", "1KiB-", "--topology", "complete:4").stderr
-    )
+    finished = refused(capsys, tmp_path / "s.parquet", "--sizes", "1KiB-", "--topology", "complete:4")
+    assert "must be the topology of the schedule" in finished.stderr
 
 
 def test_programs_become_a_table_that_verifies(capsys: Capture, desk: Path, tmp_path: Path) -> None:
@@ -78,22 +76,15 @@ def test_programs_become_a_table_that_verifies(capsys: Capture, desk: Path, tmp_
     verified = command(capsys, "table", "verify", out, "--json")
     assert (verified.code, verified.document["ok"], verified.document["links"]) == (0, True, "checked")
     assert "allgather" in command(capsys, "table", "show", out).stdout
-
-
-def test_a_plan_is_a_program_of_a_table(capsys: Capture, desk: Path, tmp_path: Path) -> None:
-    document = write(capsys, tmp_path / "t", desk / "plan.json", "--sizes", "1KiB-64MiB")
+    write(capsys, tmp_path / "again", *files, "--sizes", "1KiB-64MiB")
+    assert (tmp_path / "again").read_bytes() == out.read_bytes()
+    document = write(capsys, tmp_path / "plan", desk / "plan.json", "--sizes", "1KiB-64MiB")
     ((digest, program),) = document["programs"].items()
     assert digest == hashlib.sha256((desk / "plan.json").read_bytes()).hexdigest()
     assert (program["target"], program["method"], program["ranks"]) == ("mscclpp-json", "ring", 4)
     assert document["entries"][0]["certificate"]["achieved"] == "3/4"
-    assert command(capsys, "table", "verify", tmp_path / "t", "--json").document["ok"]
-    assert "plan ring" in command(capsys, "table", "show", tmp_path / "t").stdout
-
-
-def test_the_same_gives_the_same_bytes(capsys: Capture, desk: Path, tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        write(capsys, tmp_path / name, desk / "allreduce.xml", "--sizes", "-", "--dtypes", "int8,float32")
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    assert command(capsys, "table", "verify", tmp_path / "plan").code == 0
+    assert "plan ring" in command(capsys, "table", "show", tmp_path / "plan").stdout
 
 
 def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) -> None:
@@ -118,16 +109,11 @@ def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) ->
         (["allreduce.xml", "--sizes", "64KiB"], "must have the form FIRST-LAST"),
         (["allreduce.xml", "biring.xml", "--sizes", "64KiB-"], "must not overlap in size; got allreduce, any, 64KiB-"),
         (["plan.json", "--sizes", "1-100GiB"], "must be those that the program is for; got plan.json"),
-        (["none.xml", "--sizes", "64KiB-"], "must be readable"),
-        (
-            ["allreduce.xml", "--sizes", "-", "--dtypes", "float3"],
-            "unknown element type 'float3'; did you mean 'float32'",
-        ),
+        (["allreduce.xml", "--sizes", "-", "--dtypes", "float3"], "unknown element type 'float3'"),
         (["allreduce.xml", "--sizes", "-", "--group", "0,1"], "as many ranks as its programs; got 2 ranks"),
         (["allreduce.xml", "--sizes", "-", "--group", "0,2,4,6"], "must be of ranks of the job; got 0,2,4,6 of 4"),
         (["allreduce.xml", "--sizes", "-", "--group", "0,1,1,2"], "must be of ranks of the job"),
         (["allreduce.xml", "--sizes", "-", "--group", "all"], "must be a list of ranks"),
-        (["allreduce.xml", "--sizes", "-", "--topology", "ring:8"], "as many ranks as its programs; got 8 ranks"),
         (["allreduce.xml", "two.xml", "--sizes", "-"], "as many ranks as its programs"),
         (["allreduce.xml", "--sizes", "-", "--campaign", "small"], "must be written of one thing"),
         ([], "must be written of one thing; got nothing"),
@@ -158,17 +144,15 @@ def test_differences_have_exit_code_1(capsys: Capture, desk: Path, tmp_path: Pat
     assert (same.code, same.document["equal"], same.document["changes"]) == (0, True, [])
     different = command(capsys, "table", "diff", tmp_path / "a", tmp_path / "b", "--json")
     assert (different.code, different.document["equal"]) == (1, False)
-    assert [(change["min_bytes"], change["max_bytes"]) for change in different.document["changes"]] == [
-        (1024, 65535),
-        (65536, 2**20),
-    ]
+    sizes = [(1024, 65535), (65536, 2**20)]
+    assert [(change["min_bytes"], change["max_bytes"]) for change in different.document["changes"]] == sizes
     assert "What differs" in command(capsys, "table", "diff", tmp_path / "a", tmp_path / "b").stdout
     files = (tmp_path / "a", tmp_path / "b")
     conflict = command(capsys, "table", "merge", *files, "-o", tmp_path / "m")
     assert conflict.code == 2
     assert "--prefer" in conflict.stderr
     merged = command(capsys, "table", "merge", *files, "--prefer", "last", "-o", tmp_path / "m", "--json").document
-    assert [(entry["min_bytes"], entry["max_bytes"]) for entry in merged["entries"]] == [(1024, 65535), (65536, 2**20)]
+    assert [(entry["min_bytes"], entry["max_bytes"]) for entry in merged["entries"]] == sizes
     assert command(capsys, "table", "verify", tmp_path / "m").code == 0
 
 
@@ -212,8 +196,11 @@ def test_a_campaign_and_the_registry_say_the_same(capsys: Capture, home: Home, t
     assert command(capsys, "table", "verify", tmp_path / "r").code == 0
     everywhere = write(capsys, tmp_path / "b", "--campaign", "small", "--beyond")
     assert [(one["min_bytes"], one["max_bytes"]) for one in everywhere["entries"]] == [(0, None)]
-    again = write(capsys, tmp_path / "again", "--campaign", "small")
-    assert again["digest"] == table["digest"]
+    run(home, small_campaign(name="more", collective="allgather", search={"methods": ["bfb"]}))
+    both = write(capsys, tmp_path / "t", "--topology", "ring:4", "--dtypes", "any")
+    assert [(one["collective"], one["min_bytes"], one["dtype"]) for one in both["entries"]] == [
+        (collective, size, "any") for collective in ("allgather", "allreduce") for size in (4096, 65536)
+    ]
 
 
 def test_where_a_baseline_wins_the_librarys_own_runs(capsys: Capture, home: Home, tmp_path: Path) -> None:
@@ -236,19 +223,6 @@ def test_the_library_has_the_sizes_at_which_it_is_faster(capsys: Capture, home: 
         assert program["program"] is not None
         assert library["provenance"]["baseline"] == "library:tree"
         assert library["measured"]["sizes"][0]["time_us"] == pytest.approx(FAST_S * 1e6)
-
-
-def test_all_collectives_of_the_registry_are_in_the_table(capsys: Capture, home: Home, tmp_path: Path) -> None:
-    for collective in ("allreduce", "allgather"):
-        run(home, small_campaign(name=collective, collective=collective, search={"methods": ["bfb"]}))
-    table = write(capsys, tmp_path / "t", "--topology", "ring:4", "--dtypes", "any")
-    assert [(entry["collective"], entry["min_bytes"], entry["dtype"]) for entry in table["entries"]] == [
-        ("allgather", 4096, "any"),
-        ("allgather", 65536, "any"),
-        ("allreduce", 4096, "any"),
-        ("allreduce", 65536, "any"),
-    ]
-    assert command(capsys, "table", "verify", tmp_path / "t").code == 0
 
 
 def test_a_campaign_needs_no_mlflow(

@@ -61,6 +61,9 @@ def test_show_json():
     assert len(document["links_list"]) == 18
     assert document["links_list"][0] == {"src": "1", "dst": "0", "bandwidth": "1", "latency_s": 0.0}
     assert list(document) == ["topology", "assumptions", "vertex_transitive", "eulerian", "nodes_list", "links_list"]
+    lines = [line.split() for line in run("show", "mesh:2x3").splitlines()]
+    assert ["degree", "not", "regular"] in lines
+    assert ["bandwidths", "1", "(link", "capacity)"] in lines
 
 
 def test_show_json_of_a_file_with_switches(tmp_path):
@@ -75,15 +78,11 @@ def test_show_json_of_a_file_with_switches(tmp_path):
     assert document["nodes_list"][2] == {"id": "switch:0", "kind": "switch", "rank": None}
     first = {"src": "switch:0", "dst": "gpu0", "bandwidth": "25/2", "latency_s": 1e-6}
     assert document["links_list"][0] == first
-
-
-def test_show_for_people():
-    lines = [line.split() for line in run("show", "mesh:2x3").splitlines()]
-    assert ["mesh:2x3"] in lines
-    assert ["degree", "not", "regular"] in lines
-    assert ["diameter", "3"] in lines
-    assert ["vertex-transitive", "no"] in lines
-    assert ["bandwidths", "1", "(link", "capacity)"] in lines
+    output = tmp_path / "again.json"
+    run("import", str(path), "-o", str(output))
+    assert from_bytes(output.read_bytes(), "file:a").id == from_bytes(path.read_bytes(), "file:b").id
+    with pytest.raises(InvalidInput, match="--boxes need a topology dump or a matrix of GPUs"):
+        run("import", str(path), "--boxes", "2", "-o", str(output))
 
 
 def test_list_json_has_every_family_with_an_example_that_works():
@@ -98,25 +97,15 @@ def test_list_json_has_every_family_with_an_example_that_works():
         assert set(row) == {"name", "kind", "syntax", "what", "example"}
         if row["kind"] != "file":
             assert parse_topology(row["example"]).spec == row["example"]
-
-
-def test_list_for_people():
-    printed = run("list")
-    assert "hypercube:n" in printed
-    assert "transpose(spec)" in printed
+    assert "transpose(spec)" in run("list")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
 def test_plot(tmp_path, suffix):
     path = tmp_path / f"drawing{suffix}"
-    run("show", "torus:3x3", "--plot", str(path))
+    json.loads(run("show", "torus:3x3", "--json", "--plot", str(path)))
     start = path.read_bytes()[:8]
     assert start.startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix.lower()])
-
-
-def test_plot_with_json_prints_only_json(tmp_path):
-    json.loads(run("show", "ring:4", "--json", "--plot", str(tmp_path / "a.png")))
-    assert (tmp_path / "a.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +115,6 @@ def test_plot_with_json_prints_only_json(tmp_path):
         (["show", "file:missing.json"], "an input file must be readable; got missing.json: No such file or directory"),
         (["show", "torus:9999999x9999999"], "a topology must have at most 1048576 nodes"),
         (["show", "ring:4", "--plot", "a.bmp"], "a plot must be a .png, .svg or .pdf file; got a.bmp"),
-        (["show", "ring:4", "--plot", "a"], "a plot must be a .png, .svg or .pdf file; got a"),
         (["show", "ring:4", "--plot", "no/such/folder/a.png"], "the folder of an output file must exist"),
         (["show", "complete:300", "--plot", "a.png"], "a drawing must have at most 50000 links"),
     ],
@@ -164,13 +152,6 @@ def test_one_box_of_a_dump_is_a_spec(tmp_path):
     assert shown["topology"]["id"] == json.loads(run("show", f"file:{output}", "--json"))["topology"]["id"]
 
 
-def test_import_turns_other_formats_into_json(tmp_path):
-    source, output = tmp_path / "fabric.json", tmp_path / "again.json"
-    source.write_text(json.dumps(FABRIC))
-    run("import", str(source), "-o", str(output))
-    assert from_bytes(output.read_bytes(), "file:a").id == from_bytes(source.read_bytes(), "file:b").id
-
-
 def test_import_says_when_a_file_only_places_devices(tmp_path):
     dump = tmp_path / "hints.xml"
     places = (pci(f"000{bus}:00:00.0", kind="0x030200") for bus in range(2))
@@ -184,11 +165,6 @@ def test_import_says_when_a_file_only_places_devices(tmp_path):
     [
         (["-o", "a.xml"], "an imported network must be written to a .json file; got a.xml; choose another name"),
         (["--nic-gbps", "0", "-o", "a.json"], "--nic-gbps must be positive; got 0; give the Gbit/s of one NIC"),
-        (
-            ["--nic-gbps", "fast", "-o", "a.json"],
-            "--nic-gbps must be a rational number; got 'fast'; "
-            'write a number such as 25 or 12.5, or a rational as text such as "25/3"',
-        ),
     ],
 )
 def test_import_refuses(arguments, error, tmp_path, monkeypatch):
@@ -197,10 +173,3 @@ def test_import_refuses(arguments, error, tmp_path, monkeypatch):
     with pytest.raises(InvalidInput) as caught:
         run("import", "dump.xml", *arguments)
     assert str(caught.value) == error
-
-
-def test_boxes_need_a_dump(tmp_path):
-    source = tmp_path / "fabric.json"
-    source.write_text(json.dumps(FABRIC))
-    with pytest.raises(InvalidInput, match="--boxes need a topology dump or a matrix of GPUs"):
-        run("import", str(source), "--boxes", "2", "-o", str(tmp_path / "a.json"))

@@ -103,41 +103,23 @@ def test_slots_of_sleeping_gpus_are_those_of_their_model(tmp_path):
     assert "under" in bound_report(topology, ALLREDUCE, None).bound.to_json(topology)
 
 
-def test_a_file_that_only_places_devices_proves_nothing(tmp_path):
-    """As clouds ship with NCCL_TOPO_FILE: the GPUs have NVLinks that it does not name."""
-    gpus = [pci(f"0000:10:{slot}.0", kind="0x030200", speed="8 GT/s") for slot in ("1c", "1d")]
-    (tmp_path / "a.xml").write_bytes(system(cpu(0, pci("ffff:ff:01.0", *gpus, speed="8 GT/s"))))
-    topology = read_network(str(tmp_path / "a.xml"), MachineOptions()).topology
-    assert "under" in bound_report(topology, ALLREDUCE, None).bound.to_json(topology)
-    assert any(fact.source == "guess" and fact.what == "links between GPUs" for fact in topology.assumptions)
-
-
-def test_a_guess_that_decides_is_never_silent():
+def test_a_guess_that_decides_is_never_silent(tmp_path):
     unnamed, named = network("b200-good.txt"), network("b200-good.txt", model="B200")
     (guess,) = (fact for fact in unnamed.assumptions if fact.source == "guess")
     assert "--model" in guess.reference
     assert "50 GB/s" in guess.what
-    certificates = [
-        bound_report(each, parse_collective("allreduce", 0), None).bound.to_json(each) for each in (unnamed, named)
-    ]
+    certificates = [bound_report(each, ALLREDUCE, None).bound.to_json(each) for each in (unnamed, named)]
     assert certificates[0]["under"] == "assumptions"
     assert "under" not in certificates[1]
-
-
-def test_a_spec_and_a_function_take_the_model(tmp_path):
-    path = DATA / "b200-good.txt"
-    wanted = algbw(network("b200-good.txt", model="B200"))
+    path, wanted = DATA / "b200-good.txt", algbw(named)
     assert algbw(load_topology(f"file:{path}?model=B200")) == algbw(ch.topology(str(path), model="B200")) == wanted
     assert algbw(load_topology(f"without(file:{path}?model=B200;node=3)")) > wanted
     with pytest.raises(InvalidInput, match="one known model of GPUs"):
         ch.topology(str(path), model="B2000")
-
-
-def test_a_guess_about_links_that_do_not_limit_leaves_the_bound_proven():
-    """The model is named; what joins the CPUs is a guess, over which only the GPU without NVLink is reached."""
+    # What joins the CPUs is a guess, too, over which only a GPU without NVLink is reached
     topology = network("b200-one-gpu-off-nvlink.txt", model="B200")
     assert topology.is_guessed()
-    bound = bound_report(topology, parse_collective("allreduce", 0), None).bound
+    bound = bound_report(topology, ALLREDUCE, None).bound
     assert (1 / bound.value, "under" in bound.to_json(topology)) == (63, False)
 
 
@@ -151,6 +133,12 @@ def test_a_guess_survives_files_and_functions(tmp_path):
     assert both(again) == both(topology)
     assert slower.is_guessed()
     assert slower.expected is not None
+    # As clouds ship with NCCL_TOPO_FILE: the GPUs have NVLinks that it does not name
+    gpus = [pci(f"0000:10:{slot}.0", kind="0x030200", speed="8 GT/s") for slot in ("1c", "1d")]
+    (tmp_path / "a.xml").write_bytes(system(cpu(0, pci("ffff:ff:01.0", *gpus, speed="8 GT/s"))))
+    placed = read_network(str(tmp_path / "a.xml"), MachineOptions()).topology
+    assert "under" in bound_report(placed, ALLREDUCE, None).bound.to_json(placed)
+    assert any(fact.source == "guess" and fact.what == "links between GPUs" for fact in placed.assumptions)
 
 
 def test_an_aggregation_node_is_of_its_switch():
@@ -186,8 +174,12 @@ LABELS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("name", ["b200-collect-env.txt", "mi250x-rocm-smi.txt", "gb200-2trays.xml", "ib71.txt"])
+NAMES = ("b200-collect-env.txt", "mi250x-rocm-smi.txt", "gb200-2trays.xml", "ib71.txt")
+
+
+@pytest.mark.parametrize(
+    ("label", "name"), [(label, NAMES[number % 4]) for number, label in enumerate(LABELS)] + [("node17: ", NAMES[2])]
+)
 def test_labels_of_lines_are_no_part_of_them(tmp_path: Path, label: str, name: str) -> None:
     path, plain = tmp_path / "log.txt", load_topology(f"file:{DATA / name}")
     text = "".join(f"{label}{line}\r\n" for line in (DATA / name).read_text().splitlines())
@@ -196,16 +188,15 @@ def test_labels_of_lines_are_no_part_of_them(tmp_path: Path, label: str, name: s
     assert (read.compute_count, algbw(read)) == (plain.compute_count, algbw(plain))
 
 
-def _of_host(host: str, name: str) -> list[str]:
-    return [f"{host}: {line}\n" for line in (DATA / name).read_text().splitlines()]
-
-
 def test_a_text_about_several_machines_is_read_if_they_are_equal(tmp_path: Path) -> None:
-    path, one = tmp_path / "hosts.txt", _of_host("n1", "b200-collect-env.txt")
-    path.write_text("".join(a + b for a, b in zip(one, _of_host("n2", "b200-collect-env.txt"), strict=True)))
+    def of_host(host: str, name: str) -> list[str]:
+        return [f"{host}: {line}\n" for line in (DATA / name).read_text().splitlines()]
+
+    path, one = tmp_path / "hosts.txt", of_host("n1", "b200-collect-env.txt")
+    path.write_text("".join(a + b for a, b in zip(one, of_host("n2", "b200-collect-env.txt"), strict=True)))
     assert algbw(load_topology(f"file:{path}")) == algbw(load_topology(f"file:{DATA / 'b200-collect-env.txt'}"))
     others = {
-        "".join([*one, *_of_host("n2", "a100x4-nv4.txt")]): "one kind of machine; got 2 hosts that differ",
+        "".join([*one, *of_host("n2", "a100x4-nv4.txt")]): "one kind of machine; got 2 hosts that differ",
         (DATA / "b200-good.txt").read_text() + (DATA / "one-off.txt").read_text(): "got 2 matrices that differ",
         (DATA / "spark102.xml").read_text() + (DATA / "mig1716.xml").read_text(): "got 2 that differ",
         (DATA / "ib71.txt").read_text().rpartition("Ca")[0]: "a section for each device.*none of H-b88303ffff7f61d5",
@@ -217,22 +208,17 @@ def test_a_text_about_several_machines_is_read_if_they_are_equal(tmp_path: Path)
             load_topology(f"file:{path}")
 
 
-def _pairs_of_amd(devices: list[int]) -> dict[str, str]:
-    tables = (("Weight", "15"), ("Hops", "1"), ("Link type", "XGMI"))
-    return {
+@pytest.mark.parametrize("devices", [[*range(8)], [0, 2, 3, 7]])
+def test_every_form_of_rocm_smi_is_the_same_machine(tmp_path: Path, devices: list[int]) -> None:
+    path, tables = tmp_path / "topo", (("Weight", "15"), ("Hops", "1"), ("Link type", "XGMI"))
+    pairs = {
         f"(Topology) {name} between DRM devices {a} and {b}": value
         for name, value in tables
         for a, b in combinations(devices, 2)
     }
-
-
-@pytest.mark.parametrize("devices", [[*range(8)], [0, 2, 3, 7]])
-def test_every_form_of_rocm_smi_is_the_same_machine(tmp_path: Path, devices: list[int]) -> None:
-    path, pairs = tmp_path / "topo", _pairs_of_amd(devices)
     cards = {f"card{device}": {"(Topology) Numa Node": "0"} for device in devices}
     wide = [["device", "(Topology) Numa Node", *pairs], *([card, "0", *["N/A"] * len(pairs)] for card in cards)]
     texts = [
-        json.dumps({"system": pairs}),
         "WARNING: a device is asleep\n" + json.dumps({**cards, "system": pairs}, indent=2),
         "name, value\n" + "".join(f'"{key}", "{value}"\n' for key, value in pairs.items()),
         "".join(",".join(row) + "\n" for row in [*wide, ["system", "N/A", *pairs.values()]]),
