@@ -48,7 +48,12 @@ def tool(folder: Path, name: str, output: str, code: int = 0) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_each_tool_is_asked(tools: Path) -> None:
+def test_each_tool_is_asked(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(tools, "nvidia-smi", "no devices were found", 6)
+    tool(tools, "rocm-smi", "GPU0\nGPU0 0\n")
+    fabric = discover(None, None)
+    assert (fabric.topology.spec, fabric.is_emulated) == (EMULATED, True)
+    assert [line.split(":")[0] for line in fabric.skipped] == ["nvidia-smi", "rocm-smi"]
     tool(tools, "ibnetdiscover", (DATA / "ibnetdiscover-voltaire.txt").read_text())
     assert (discover(None, None).topology.compute_count, discover(None, None).has_accelerators) == (4, False)
     tool(tools, "rocm-smi", (DATA / "rocm-smi-topo-xgmi.txt").read_text())
@@ -56,17 +61,6 @@ def test_each_tool_is_asked(tools: Path) -> None:
     tool(tools, "nvidia-smi", (DATA / "nvidia-smi-topo-h100.txt").read_text())
     fabric = discover(None, None)
     assert (fabric.topology.compute_count, fabric.topology.switch_count, fabric.has_accelerators) == (8, 1, True)
-
-
-def test_a_tool_that_fails_is_skipped_and_said(tools: Path) -> None:
-    tool(tools, "nvidia-smi", "no devices were found", 6)
-    tool(tools, "rocm-smi", "GPU0\nGPU0 0\n")
-    fabric = discover(None, None)
-    assert (fabric.topology.spec, fabric.is_emulated) == (EMULATED, True)
-    assert [line.split(":")[0] for line in fabric.skipped] == ["nvidia-smi", "rocm-smi"]
-
-
-def test_nccl_wrote_a_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = tmp_path / "topo.txt"
     saved.write_text((DATA / "nvidia-smi-topo-h100.txt").read_text())
     monkeypatch.setenv("NCCL_TOPO_DUMP_FILE", str(saved))
@@ -133,6 +127,12 @@ def simulated_contest(*arguments: object, **options: object) -> MeasuredContest:
 
 
 def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_small(schedules: object, runner: str, sizes: tuple[int, ...], *rest: object, **more: object) -> object:
+        if sizes[0] > 2**16:
+            assert more["options"] == {"link_mbps": 100.0}
+            raise CheckFailed("the local runner must measure (timeout)", "the time limit passed", "wait")
+        return simulated_contest(schedules, runner, sizes, *rest)
+
     monkeypatch.setattr("chorale.tuner.auto.roofline.contest", simulated_contest)
     document = chorale(capsys, "auto", "--json").document
     assert document["fabric"]["emulated"] is True
@@ -140,25 +140,11 @@ def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str], monkeypatc
     for row in document["results"]:
         assert row["best"] == "bfb"
         assert row["bound_us"] <= row["times_us"]["bfb"] < row["times_us"]["rabenseifner"]
-    shown = " ".join(chorale(capsys, "auto").stdout.replace("│", "").split())
-    assert "of what the links allow" in shown
-
-
-def test_what_was_measured_stays_where_the_next_size_takes_too_long(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def only_small(schedules: object, runner: str, sizes: tuple[int, ...], *rest: object, **more: object) -> object:
-        if sizes[0] > 2**16:
-            assert more["options"] == {"link_mbps": 100.0}
-            raise CheckFailed(
-                "the local runner must measure (timeout)", "the time limit passed", "see `chorale doctor`"
-            )
-        return simulated_contest(schedules, runner, sizes, *rest)
-
     monkeypatch.setattr("chorale.tuner.auto.roofline.contest", only_small)
     document = chorale(capsys, "auto", "--json").document
     assert len(document["results"]) == 1
     assert document["not_measured"].startswith("1MiB: the local runner must measure (timeout)")
+    assert "of what the links allow" in " ".join(chorale(capsys, "auto").stdout.replace("│", "").split())
 
 
 def test_the_demo_ends_with_an_answer_and_pictures(

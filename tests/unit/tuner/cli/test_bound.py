@@ -57,18 +57,3 @@ def test_allreduce_with_unequal_roots(capsys: pytest.CaptureFixture[str]) -> Non
     assert sum(map(Fraction, pairs["roots"].values())) == 1
     shown = chorale(capsys, "bound", "mi250half:2", "--collective", "allreduce").stdout
     assert "pairs of trees" in shown
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("ring:4", "--k", "0", "--collective", "allgather"), "at least one tree per shard"),
-        (("ring:4", "--k", "2"), "got allreduce; add --collective allgather"),
-        (("ring:4", "--collective", "broadcast", "--root", "4"), "a root must be a rank"),
-        (("ring:4", "--collective", "gossip"), "unknown collective 'gossip'"),
-    ],
-)
-def test_refusals(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
-    done = chorale(capsys, "bound", *arguments)
-    assert done.code == 2
-    assert message in done.stderr

@@ -43,7 +43,12 @@ def damage(journal: Path, number: int, content: bytes) -> None:
     journal.write_bytes(b"".join(lines))
 
 
-def test_campaigns_are_listed(journal: Path, capsys: Any) -> None:
+def test_campaigns_are_listed(journal: Path, home: Home, capsys: Any) -> None:
+    assert launched_campaign(home, "small") == small_campaign()
+    with pytest.raises(InvalidInput, match="campaign list"):
+        launched_campaign(home, "large")
+    done = chorale(capsys, "campaign", "check", "small", "--json")
+    assert (done.code, done.document["ok"], done.document["trials"]) == (0, True, 6)
     [row] = chorale(capsys, "campaign", "list", "--json").document["campaigns"]
     assert (row["campaign"], row["launches"], row["trials"], row["state"]) == ("small", 1, 6, "ended")
     assert "small" in chorale(capsys, "campaign", "list").stdout
@@ -54,17 +59,12 @@ def test_campaigns_are_listed(journal: Path, capsys: Any) -> None:
     journal.write_bytes(b"no journal\n")
     [row] = chorale(capsys, "campaign", "list", "--json").document["campaigns"]
     assert row["state"] == "damaged"
-
-
-def test_a_campaign_goes_on_by_its_journal(journal: Path, home: Home) -> None:
-    assert launched_campaign(home, "small") == small_campaign()
-    with pytest.raises(InvalidInput, match="campaign list"):
-        launched_campaign(home, "large")
-
-
-def test_whole_files_are_whole(journal: Path, capsys: Any) -> None:
-    done = chorale(capsys, "campaign", "check", "small", "--json")
-    assert (done.code, done.document["ok"], done.document["trials"]) == (0, True, 6)
+    refused = chorale(capsys, "campaign", "repair", "small")
+    assert (refused.code, refused.stderr.count("\n")) == (1, 1)
+    journal.unlink()
+    journal.symlink_to("/dev/zero")
+    with pytest.raises(InvalidInput, match="must be"):
+        launch(home, resume=True)
 
 
 def test_a_damaged_line_costs_that_line(journal: Path, home: Home, capsys: Any) -> None:
@@ -85,41 +85,6 @@ def test_a_damaged_line_costs_that_line(journal: Path, home: Home, capsys: Any) 
     report = launch(home, resume=True)
     assert len({trial.trial_id for trial in report.trials}) == len(report.trials) == 6
     assert set(tracked(home).values()) == {1}
-
-
-def test_without_its_first_line_a_journal_is_of_no_use(journal: Path, capsys: Any) -> None:
-    damage(journal, 1, b"garbage\n")
-    refused = chorale(capsys, "campaign", "repair", "small")
-    assert (refused.code, refused.stderr.count("\n")) == (1, 1)
-
-
-@pytest.mark.slow
-def test_a_trial_recorded_twice_is_recorded_once(journal: Path, capsys: Any) -> None:
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:3], lines[2], *lines[3:]]))
-    damaged = chorale(capsys, "campaign", "check", "small", "--json").document["damaged_lines"]
-    assert [line["line"] for line in damaged] == [4]
-    assert chorale(capsys, "campaign", "repair", "small").code == 0
-    assert journal.read_bytes() == b"".join(lines)
-
-
-def break_file(path: Path, how: str) -> None:
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    path.unlink()
-    if how == "folder":
-        path.mkdir()
-    elif how == "endless":
-        path.symlink_to("/dev/zero")
-    else:
-        path.write_bytes(b"\x89garbage\n" * 300)
-
-
-@pytest.mark.parametrize("how", ["folder", "endless"])
-def test_a_journal_that_is_no_file_is_refused(journal: Path, home: Home, how: str) -> None:
-    break_file(journal, how)
-    with pytest.raises(InvalidInput, match="must be"):
-        launch(home, resume=True)
 
 
 def test_a_running_launch_is_not_repaired(journal: Path, capsys: Any) -> None:

@@ -4,7 +4,12 @@ from fractions import Fraction
 
 import pytest
 
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.topology.spec import parse_topology
 from tests.command import chorale
+from tests.custom_programs import SCAN, scan_program
+from tests.hand_written import direct_allreduce
 
 RATES = ("--link-gbps", 100, "--alpha-us", 1, "--hop-us", 0, "--link-latency-us", 0)
 
@@ -59,30 +64,9 @@ def test_a_program_without_a_name_runs_on_the_network_of_the_schedule(capsys, ma
     assert chorale(capsys, "compare", program, program, "--spec", "ring:8", "--sizes", "1MiB").code == 0
 
 
-def test_pictures_repeat(capsys, tmp_path, made):
-    drawn = []
-    files = made("ring"), made("bfb")
-    for name in ("one.svg", "two.svg"):
-        assert chorale(capsys, "compare", *files, *RATES, "--plot", tmp_path / name, "--quiet").code == 0
-        drawn.append((tmp_path / name).read_bytes())
-    assert drawn[0] == drawn[1]
-    assert b"second: " in drawn[0]
-
-
-def test_bad_input_is_one_line_and_exit_2(capsys, tmp_path, made):
-    ring = made("ring")
-    cases = [
-        ((ring, made("bfb", "ring:6")), "for one network"),
-        ((ring, made("biring", "ring:8", "allgather")), "for one collective"),
-        ((ring, ring, "--model", "packet"), "unknown model 'packet'; choose from step, flow"),
-        ((ring, ring, "--plot", "x.gif"), ".png, .svg or .pdf"),
-        ((ring, ring, "--sizes", "none"), "a size must be"),
-        ((ring, tmp_path / "absent.xml"), "must be readable"),
-    ]
-    for arguments, message in cases:
-        done = chorale(capsys, "compare", *arguments, "--quiet")
-        assert (done.code, len(done.stderr.strip().splitlines())) == (2, 1)
-        assert message in done.stderr
+def test_a_picture(capsys, tmp_path, made):
+    assert chorale(capsys, "compare", made("ring"), made("bfb"), *RATES, "--plot", tmp_path / "a.svg").code == 0
+    assert b"second: " in (tmp_path / "a.svg").read_bytes()
 
 
 def test_a_plan_beside_the_program_that_it_was_made_from(capsys, tmp_path, made):
@@ -94,3 +78,34 @@ def test_a_plan_beside_the_program_that_it_was_made_from(capsys, tmp_path, made)
     assert document["sides"][1]["scratch_chunks_max"] > document["sides"][0]["scratch_chunks_max"]
     assert document["time_per_byte_ratio"] == "1"
     assert [row["speedup"] for row in document["results"]] == pytest.approx([1, 1])
+
+
+@pytest.fixture
+def hand(tmp_path):
+    path = tmp_path / "hand.xml"
+    path.write_text(direct_allreduce(4))
+    return path
+
+
+def test_a_program_is_measured_by_the_bound_of_the_fabric_that_is_given(capsys, hand):
+    done = chorale(capsys, "compare", hand, "--topology", "complete:4", "--sizes", "1MiB,1GiB", "--json")
+    document = done.document
+    assert (done.code, document["bound"]["time_per_byte"], document["gap"]) == (0, "1/2", "0")
+    check_certificate(parse_topology("complete:4"), ALLREDUCE, document["bound"]["certificate"])
+    small, large = document["results"]
+    assert small["ratio"] > large["ratio"] >= 1  # latencies weigh less
+    on_ring = chorale(capsys, "compare", hand, "--topology", "ring:4", "--json").document
+    assert on_ring["side"]["time_per_byte"] == "3/2"  # opposite ranks exchange over two links each
+    assert on_ring["gap"] == "1"
+    shown = chorale(capsys, "compare", hand, "--spec", "complete:4", "--sizes", "1MiB").stdout
+    assert "above the bound" in shown
+    assert "least by bandwidth" in shown
+
+
+def test_what_has_no_bound_is_refused(capsys, hand, tmp_path):
+    refused = chorale(capsys, "compare", hand, "--spec", "complete:4", "--plot", tmp_path / "a.svg")
+    assert (refused.code, "--plot draws two files" in refused.stderr) == (2, True)
+    (tmp_path / "scan.xml").write_text(scan_program())
+    (tmp_path / "scan.yaml").write_text(SCAN)
+    refused = chorale(capsys, "compare", tmp_path / "scan.xml", "--spec", "complete:3")
+    assert (refused.code, "add --collective-file FILE" in refused.stderr) == (2, True)

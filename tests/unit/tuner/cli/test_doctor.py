@@ -2,7 +2,6 @@
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +19,14 @@ def parts(document):
     return {part["name"]: part for part in document["parts"]}
 
 
-def test_a_ready_machine(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """The library for MPI programs is there: building it takes seconds, and is another test's."""
+    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda: "built")
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
+
+
+def test_a_ready_machine(capsys, tmp_path):
     done = chorale(capsys, "doctor", "--json")
     assert done.code == 0
     assert done.document["ready"] is True
@@ -33,12 +38,11 @@ def test_a_ready_machine(capsys, tmp_path, monkeypatch):
     for name in ("local", "ray", "mlflow"):
         assert usable[name]["usable"]
         assert (usable[name]["missing"], usable[name]["mend"]) == ([], "")
-    if usable["mpi"]["usable"]:
-        assert Path(done.document["mpi_preload"]).is_file(), done.document["mpi_preload_reason"]
+    assert done.document["mpi_preload"] == "built"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     done = chorale(capsys, "doctor", "--json")
     assert done.code == 0
@@ -54,16 +58,8 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
     assert not any(unusable[name]["usable"] for name in ("fabric", "oneccl", "msccl"))
 
 
-@pytest.fixture
-def no_build(monkeypatch):
-    """The library for MPI programs is there: building it takes seconds, and is another test's."""
-    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda: "built")
-
-
-@pytest.mark.usefixtures("no_build")
 def test_servers_that_do_not_answer_are_named(capsys, tmp_path, monkeypatch):
     """A campaign cannot run on a cluster that is not there; it can without MLflow, which hears of it later."""
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
     done = chorale(capsys, "doctor", "--json")
     assert done.code == 0
@@ -76,7 +72,6 @@ def test_servers_that_do_not_answer_are_named(capsys, tmp_path, monkeypatch):
     assert (ray["missing"], ray["mend"]) == (["ray cluster"], "unset RAY_ADDRESS")
 
 
-@pytest.mark.usefixtures("no_build")
 def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")
@@ -88,7 +83,6 @@ def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkey
 
 
 def test_a_gpu_node_is_recognised_by_its_commands(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     (tmp_path / "stand-ins").mkdir()
     for name in ("rocm-smi", "mpirun", "all_reduce_perf"):
         (tmp_path / "stand-ins" / name).symlink_to("/bin/true")
@@ -112,9 +106,7 @@ class Answering(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.mark.usefixtures("no_build")
 def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_port
@@ -125,12 +117,3 @@ def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
         server.shutdown()
     assert all(found[name]["usable"] for name in ("ray", "mlflow", "service"))
     assert found["service"]["found"] == f"service port: port {port} is where the service answers"
-
-
-def test_looking_makes_no_data_folder(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("chorale.tuner.cli.doctor.preload_library", lambda: "built")
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
-    done = chorale(capsys, "doctor", "--json")
-    assert checks(done.document)["data folder"]["ok"]
-    assert done.document["mpi_preload"] == "built"
-    assert list(tmp_path.iterdir()) == []

@@ -78,29 +78,3 @@ def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
     assert done.code == 1
     assert done.document["holds"] is False
     assert "every row of an experiment must hold; got 5 nodes, complete:5: spoiled" in done.stderr
-
-
-def test_rows_without_a_network_are_named_by_their_columns(capsys, monkeypatch):
-    real = catalog.load("tuning-strategies")
-    row = {"task": "allgather", "strategy": "grid", "holds": False, "reason": "spoiled"}
-    asked = dataclasses.replace(real, columns=real.columns[:2], cases=[0], evaluate=lambda _case: [row])
-    monkeypatch.setattr(catalog, "load", lambda _name: asked)
-    done = chorale(capsys, "experiment", "tuning-strategies", "--json")
-    assert done.code == 1
-    assert "got allgather, grid: spoiled" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        (("direct-connect-table-77",), "did you mean 'direct-connect-table-"),
-        (("",), "see `chorale experiment list`"),
-        (("direct-connect-table-5", "--plot", "a.png"), "a plot must be of an experiment that draws one"),
-        (("finder-frontier", "--plot", "a.txt"), "a plot must be a .png"),
-        (("direct-connect-table-6", "--executor", "cloud"), "unknown executor 'cloud'"),
-    ],
-)
-def test_errors_are_one_line_and_exit_2(capsys, options, rule):
-    done = chorale(capsys, "experiment", *options)
-    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert rule in done.stderr

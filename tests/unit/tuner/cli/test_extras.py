@@ -79,17 +79,6 @@ def test_the_core_designs_verifies_lowers_simulates_and_runs(tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_run_and_a_schedule_from_python_need_no_extra(tmp_path: Path):
-    code = f"""{WITHOUT_EXTRAS}
-import chorale as ch
-made = ch.synthesize("ring:4", "allgather", method="bfb")
-print(ch.run(made, "64KiB", "simulated", link_mbps=100).runner)
-"""
-    done = light(tmp_path, code=code)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("simulated")
-
-
 @pytest.mark.parametrize(
     ("line", "extra"),
     [
@@ -107,8 +96,15 @@ def test_a_command_that_needs_an_extra_says_which(line: str, extra: str, tmp_pat
     assert done.stderr.splitlines()[-1].endswith(f"run: pip install 'chorale-collectives[{extra}]'")
 
 
-def test_a_campaign_from_python_says_which_extra(tmp_path: Path):
-    done = light(tmp_path, code=f"{WITHOUT_EXTRAS}\nimport chorale\nchorale.tune")
+def test_from_python_only_campaigns_need_an_extra(tmp_path: Path):
+    code = f"""{WITHOUT_EXTRAS}
+import chorale as ch
+made = ch.synthesize("ring:4", "allgather", method="bfb")
+print(ch.run(made, "64KiB", "simulated", link_mbps=100).runner)
+ch.tune
+"""
+    done = light(tmp_path, code=code)
+    assert done.stdout.startswith("simulated"), done.stderr
     assert "Unavailable: this needs the extra 'tune'" in done.stderr
 
 

@@ -51,12 +51,6 @@ def test_the_table_names_the_fabric_as_it_is_first(capsys):
     assert done.stdout.index("none") < done.stdout.index("node=0")
 
 
-def test_an_unknown_method_is_wrong_usage(capsys):
-    done = chorale(capsys, "failures", "torus:3x3", "--method", "magic")
-    assert (done.code, done.stdout) == (2, "")
-    assert "magic" in done.stderr
-
-
 def test_the_table_is_written_for_spreadsheets(capsys, tmp_path):
     path = tmp_path / "failures.csv"
     done = chorale(capsys, "failures", "uniring:1,4", "--executor", "serial", "-o", path, "--json")
@@ -64,4 +58,3 @@ def test_the_table_is_written_for_spreadsheets(capsys, tmp_path):
     assert [row["failure"] for row in rows] == ["", "node=0", "link=0-1"]
     assert rows[0]["time_per_byte"] == json.loads(done.stdout)["intact"]["time_per_byte"]
     assert "path" in rows[1]["reason"]
-    assert chorale(capsys, "failures", "ring:4", "-o", tmp_path / "failures.txt").code == 2

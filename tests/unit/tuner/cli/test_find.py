@@ -97,31 +97,6 @@ def test_a_plot(capsys, tmp_path):
     assert "16 nodes, degree 4" in svg
 
 
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        (("-n", 4, "-d", 4), "the degree must be below the number of nodes"),
-        (("-n", 1, "-d", 1), "between 2 and"),
-        (("-n", "16380:16385", "-d", 4), "must end at 16384"),
-        (("-n", "9" * 5000, "-d", 4), "--nodes must be a number"),
-        (("-n", "3:4", "-d", 4), "must hold sizes that exist"),
-        (("-n", "5:9", "-d", 1, "--bidirectional"), "must hold sizes that exist"),
-        (("-n", 8, "-d", 0), "at least 1"),
-        (("-n", 7, "-d", 3, "--bidirectional"), "even number"),
-        (("-n", 8, "-d", 2, "--bases", "mine"), "unknown set of bases 'mine'"),
-        (("-n", 8, "-d", 2, "--size", "1M"), "no --alpha-us, --bandwidth-gbps"),
-        (("-n", 8, "-d", 2, "--alpha-us", 1, "--size", "1M", "--bandwidth-gbps", 0), "must be positive"),
-        (("-n", "8:9", "-d", 2, "--plot", "frontier.png"), "--plot takes one number of nodes"),
-    ],
-)
-def test_errors_are_one_line_and_exit_2(capsys, options, rule):
-    done = chorale(capsys, "find", *options, "--json")
-    assert done.code == 2
-    assert done.stdout == ""
-    assert rule in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path):
     lying, wanted = tmp_path / "lying.csv", tmp_path / "wanted.csv"
     lying.write_text("from,from_port,to\n" + "".join(f"a{n},7,a{(n + 1) % 8}\n" for n in range(8)))
@@ -139,24 +114,6 @@ def test_cables_that_lie_are_kept_and_the_list_says_what_to_do(capsys, tmp_path)
     drawing = tmp_path / "cables.svg"
     assert chorale(capsys, *options, "--moves", 4, "--cables", drawing).code == 0
     assert {"#8795a8", "#db2777"} <= set(re.findall("#[0-9a-f]{6}", drawing.read_text()))  # cables that stay, new ones
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("-n", 8, "-d", 3, "--moves", 1), "add --keep-cables"),
-        (("-n", 8, "-d", 3, "--bidirectional", "--keep-cables", "lying.csv", "--moves", 1), "allow more --moves"),
-        (("-n", 8, "-d", 3, "--keep-cables", "wrong.csv"), "line 2"),
-        (("-n", "5:8", "-d", 3, "--collective", "both"), "one number of nodes"),
-    ],
-)
-def test_cables_and_goals_that_cannot_be(capsys, tmp_path, monkeypatch, options, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "lying.csv").write_text("from,to\n" + "".join(f"a{n},a{n + 1}\n" for n in range(7)))
-    (tmp_path / "wrong.csv").write_text("from,to\na,a\n")
-    done = chorale(capsys, "find", "--search", 0, *options)
-    assert done.code == 2
-    assert words in done.stderr
 
 
 def test_an_all_to_all_ranks_by_its_rate(capsys):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chorale.tuner.cli.commands import COMMANDS, TASKS
 from tests.command import chorale
 
 
@@ -31,21 +32,6 @@ def test_names_in_common_spellings(capsys: pytest.CaptureFixture[str]) -> None:
     assert done.document["runner"] == "simulated"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("synth", "bfs", "ring:4"), "unknown method 'bfs'; did you mean 'bfb'?"),
-        (("bound", "ring:4", "--collective", "allredcue"), "unknown collective 'allredcue'; did you mean 'allreduce'"),
-        (("run", "x.json", "--runner", "onecl"), "unknown runner 'onecl'; did you mean 'oneccl' or 'nccl'?"),
-        (("topology", "show", "tourus:4x4"), "unknown topology family 'tourus'; did you mean 'torus'"),
-    ],
-)
-def test_the_nearest_name_is_told(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    done = chorale(capsys, *arguments)
-    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert words in done.stderr
-
-
 def test_everything_that_is_missing_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "find")
     assert (done.code, done.stderr.count("\n")) == (2, 1)
@@ -64,10 +50,6 @@ def test_rates_of_links_in_either_unit(capsys: pytest.CaptureFixture[str]) -> No
     in_mbit = chorale(capsys, *simulated, "--link-mbps", "12.5").document
     assert in_mbit["parameters"]["link_gbps"] == "0.0125"
     assert in_mbit["results"] == chorale(capsys, *simulated, "--link-gbps=0.0125").document["results"]
-    both = chorale(capsys, *simulated, "--link-gbps", "1", "--link-mbps", "1")
-    assert (both.code, "given once" in both.stderr) == (2, True)
-    wrong = chorale(capsys, *simulated, "--link-mbps", "fast")
-    assert (wrong.code, "--link-mbps must be a number; got fast" in wrong.stderr) == (2, True)
 
 
 def test_megabytes_and_mebibytes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,3 +150,46 @@ def test_a_warning_of_python_is_one_notice(capsys: pytest.CaptureFixture[str], m
         chorale(capsys, "token", "list", *flags)
         warnings.showwarning("kernels are old", RuntimeWarning, "synth/kernels/library.py", 1)
         assert capsys.readouterr().err == said
+
+
+def test_the_help_groups_commands_by_task_and_explains_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sorted(name for names in TASKS.values() for name in names) == sorted(COMMANDS)
+    text = chorale(capsys, "--help").stdout
+    assert [text.index(f"{task}:") for task in TASKS] == sorted(text.index(f"{task}:") for task in TASKS)
+    assert "down trees that reach the optimum" in chorale(capsys, "synth", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "next_step"),
+    [
+        ("bound ring:4", "chorale synth ring:4 --collective allreduce -o schedule.parquet"),
+        ("synth ring:4", "chorale synth bfb ring:4 --collective allreduce -o schedule.parquet"),
+        ("failures ring:4", "chorale table write --topology 'without(ring:4;node=0)' -o job.table"),
+        ("topology show ring:4", "chorale bound ring:4"),
+    ],
+)
+def test_a_command_says_what_may_come_next(command: str, next_step: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, *command.split())
+    assert done.stderr.splitlines()[-1] == f"next: {next_step}"
+    assert chorale(capsys, *command.split(), "--quiet").stderr == ""
+
+
+def test_failures_say_whose_and_group_what_is_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = chorale(capsys, "failures", "torus:2x2", "--executor", "serial").stdout
+    assert "allreduce by forest on torus:2x2" in shown
+    assert "8 single failures, none without a plan" in shown
+    assert "link=0-1 +1" in shown  # no known symmetry swaps the dimensions
+
+
+def test_a_bound_is_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = " ".join(chorale(capsys, "bound", "a100:4").stdout.replace("│", " ").split())
+    assert "allreduce of 1GiB takes at least 8.05 ms: the links between 8 ranks and the other 24 limit it" in shown
+
+
+def test_a_table_for_the_tuner_of_nccl_is_marked_as_predicted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "nccl.csv"
+    done = chorale(capsys, "bound", "h100:1", "--nccl-tuner-csv", file)
+    assert "predicted by the published model of the library and not measured" in done.stdout
+    assert file.read_text().startswith("# predicted for h100:1")

@@ -2,8 +2,6 @@
 
 from fractions import Fraction
 
-import pytest
-
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli.groups import parse_groups
 from tests.command import chorale
@@ -46,25 +44,3 @@ def test_ranks_of_groups():
         "0,2,5": [(0, 2, 5)],
         "0-1,4": [(0, 1, 4)],
     }
-
-
-@pytest.mark.parametrize(
-    ("group", "message"),
-    [
-        ("tp", "NAME=COLLECTIVE:RANKS:AMOUNT"),
-        ("../x=allreduce:by2:1", "NAME=COLLECTIVE:RANKS:AMOUNT"),
-        ("tp=allreduce:by2", "NAME=COLLECTIVE:RANKS:AMOUNT"),
-        ("tp=allreduce:by3:1", "must divide the 4 ranks"),
-        ("tp=allreduce:by0:1", "must divide the 4 ranks"),
-        ("tp=allreduce:0-4:1", "ranks must be 0 to 3"),
-        ("tp=allreduce:2-1:1", "ranks must be 0 to 3"),
-        ("tp=allreduce:x:1", "ranks must be as in"),
-        ("tp=allreduce:all:-1", "whole number"),
-        ("tp=allreduce:all:0", "must be 1 to 2"),
-        ("tp=frobnicate:all:1", "unknown collective"),
-    ],
-)
-def test_wrong_usage(capsys, group, message):
-    done = chorale(capsys, "groups", "ring:4", "--group", group)
-    assert done.code == 2
-    assert message in done.stderr

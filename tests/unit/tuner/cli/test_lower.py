@@ -61,23 +61,6 @@ def test_a_damaged_program_is_exit_code_1_with_the_violations(capsys, tmp_path, 
     assert chorale(capsys, "lift", program, "--spec", "hypercube:3").code == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--target", "xccl"), "choose from msccl-executor-xml, msccl-xml, oneccl-xml"),
-        (("--target", "msccl-xml", "--protocol", "fast"), "Simple, LL, LL128"),
-        (("--target", "msccl-xml", "--channels", 0), "between 1 and"),
-        (("--target", "msccl-xml", "--instances", 40), "fits"),
-    ],
-)
-def test_wrong_options_are_exit_code_2_and_leave_no_file(capsys, tmp_path, schedule, options, words):
-    program = tmp_path / "program.xml"
-    done = chorale(capsys, "lower", schedule(), *options, "-o", program)
-    assert done.code == 2
-    assert words in done.stderr
-    assert not program.exists()
-
-
 def test_files_that_are_neither_are_exit_code_2(capsys, tmp_path, schedule):
     path = schedule(suffix="json")
     path.write_text(path.read_text()[:-40])

@@ -14,11 +14,8 @@ from tests.command import chorale
 ODD = os.fsdecode(b"odd\xff")
 COMMANDS = [
     ("campaign", "check", ODD),
-    ("campaign", "repair", ODD),
     ("table", "write", "--campaign", ODD, "-o", "table"),
-    ("topology", "show", f"ring:{ODD}"),
     ("topology", "show", f"file:{ODD}"),
-    ("verify", f"{ODD}.parquet"),
     ("tune", f"{ODD}.yaml"),
     ("best", "--topology", ODD, "--collective", "allreduce", "--size", "1M"),
     ("simulate", ODD, "ring:4", "--sizes", ODD),

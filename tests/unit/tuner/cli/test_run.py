@@ -148,45 +148,30 @@ def test_a_program_is_checked_and_runs_on_the_topology_that_is_named(capsys: pyt
     options = (*SIMULATED, "1M", "--json")
     done = chorale(capsys, "run", _program_file("ring.xml"), "--spec", "ring:4", *options)
     assert done.document["results"][0]["time_us_median"] == pytest.approx(1.5 * 2**20 * 8 / 1000)
-    done = chorale(capsys, "run", "ring.xml", *options)
-    assert (done.code, "add --spec" in done.stderr) == (2, True)
     done = chorale(capsys, "run", _program_file("ring.xml", swapped=True), "--spec", "ring:4", *options)
     assert (done.code, done.stderr.count("\n")) == (1, 1)
     assert "a program must do what its collective says" in done.stderr
 
 
-def test_a_schedule_on_another_topology_is_refused(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_are_rounded_up(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "run", schedule, "--spec", "hypercube:2", *SIMULATED, "4097")  # the same network
     assert done.code == 0
     assert "median us" not in done.stderr
     assert "4097B is rounded up to 4128 bytes, so that its elements fill 8 chunks" in done.stderr
     assert "median us" in done.stdout
-    done = chorale(capsys, "run", schedule, "--spec", "ring:5", *SIMULATED, "1M")
-    assert (done.code, "--spec must be the topology of the schedule" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        ((*SIMULATED, "1M", "--reference", "square.parquet"), 2, "a reference must be another file"),
-        ((*SIMULATED, "1M", "--reference", "other.parquet"), 2, "must be for the same network, torus:2x2"),
         ((*SIMULATED, "1M", "--reference", "library:best"), 1, "rejected: the runtime has no algorithm of its own"),
-        ((*SIMULATED, "1M", "--precision", "200%"), 2, "a precision must be between"),
-        ((*SIMULATED, "1M", "--budget", "9s"), 2, "add --precision 2%"),
-        ((*SIMULATED, "1M", "--dtype", "int7"), 2, "unknown element type 'int7'; did you mean 'int64'"),
         (("--runner", "mpi"), 3, "run: chorale fabric up torus:2x2"),
-        (("--runner", "msccl", "--set", "speed=1"), 2, "must be one it has; got speed; use launcher"),
-        (("--runner", "recorded", "--set", "1MiB"), 2, "--set must be of the form KEY=VALUE"),
         (("--runner", "recorded"), 1, "nothing was recorded on torus:2x2, only on mi250half:2"),
-        (("--runner", "warp"), 2, "choose from local, simulated"),
-        (("--runner", "simulated"), 2, "needs a link rate"),
     ],
 )
 def test_what_cannot_run_says_so_in_one_line(
     schedule: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], code: int, message: str
 ) -> None:
-    if "other.parquet" in options:
-        chorale(capsys, "synth", "bfb", "ring:5", "--collective", "allreduce", "-o", "other.parquet")
     done = chorale(capsys, "run", schedule, *options)
     assert (done.code, done.stderr.count("\n")) == (code, 1)
     assert message in done.stderr

@@ -56,9 +56,6 @@ def test_a_schedule_file(capsys, tmp_path):
     document = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 100, "--json").document
     assert (document["collective"], document["method"]) == ("allgather", "bfb")
     assert document["schedule"]["id"] == made["schedule"]["id"]
-    refused = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 1, "--collective", "allreduce")
-    assert refused.code == 2
-    assert "--collective must be that of the schedule, allgather" in refused.stderr
 
 
 def test_large_symmetric_networks_need_no_rows(capsys, tmp_path):
@@ -82,58 +79,16 @@ def test_bandwidths_of_the_topology_are_used(capsys, tmp_path):
     assert "--link-gbps is not used" in ignored.stderr
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_plots_repeat(capsys, tmp_path, suffix):
-    drawn = []
-    for name in ("one", "two"):
-        path = tmp_path / f"{name}.{suffix}"
-        arguments = ("--sizes", "1K:1G:x4", "--link-gbps", 400, "--plot", path, "--quiet")
-        done = chorale(capsys, "simulate", "bfb", "torus:4x4", *arguments)
-        assert done.code == 0
-        drawn.append(path.read_bytes())
-    assert drawn[0] == drawn[1]
-    if suffix == "svg":
-        assert b"goodput" in drawn[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("bfb", "torus:4x4", "--sizes", "1M"), "needs a link rate"),
-        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "0"), "a link rate must be above zero"),
-        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "fast"), "must be a rational number"),
-        (("bfb", "torus:4x4", "--sizes", "big", "--link-gbps", "1"), "a size must be a whole number"),
-        (
-            ("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "1", "--model", "packet"),
-            "unknown model 'packet'; choose from step, flow",
-        ),
-        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "1", "--pipeline-chunks", "0"), "1 to 65536 chunks"),
-        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "1", "--plot", "x.gif"), ".png, .svg or .pdf"),
-        (("bfb", "--sizes", "1M", "--link-gbps", "1"), "a schedule file or a method with a topology"),
-        (("swung", "torus:4x4", "--sizes", "1M", "--link-gbps", "1"), "unknown method 'swung'; did you mean 'swing'"),
-        (("absent.json", "--sizes", "1M", "--link-gbps", "1"), "an input file must be readable"),
-        (("bfb", "ring:4", "--sizes", "1M", "--link-gbps", "1", "--collective", "scan"), "unknown collective 'scan'"),
-        (("bfb", "ring:4", "--sizes", "1M", "--link-gbps", "1", "--alpha-us", "-1"), "must not be negative"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_2(capsys, arguments, message):
-    done = chorale(capsys, "simulate", *arguments)
-    assert done.code == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_a_plot(capsys, tmp_path):
+    arguments = ("--sizes", "1K:1G:x4", "--link-gbps", 400, "--plot", tmp_path / "a.svg", "--quiet")
+    assert chorale(capsys, "simulate", "bfb", "torus:4x4", *arguments).code == 0
+    assert b"goodput" in (tmp_path / "a.svg").read_bytes()
 
 
 def test_algorithms_with_a_closed_form_need_no_schedule(capsys):
-    document = chorale(
-        capsys, "simulate", "swing", "torus:64x64", "--sizes", "512M", "--link-gbps", 400, "--json"
-    ).document
+    arguments = ("simulate", "swing", "torus:64x64", "--sizes", "512M", "--link-gbps", 400, "--json")
+    document = chorale(capsys, *arguments).document
     assert document["schedule"] == {"kind": "stepped", "steps": 24, "id": None}
     # 1.1846 of the optimum 2 (N - 1) / N over four links (table 2: 1.19), and 24 steps over up to 21 hops.
     bytes_us = 1.1846153846 * 2 * 4095 / 4096 * 2**29 / (4 * 50e3)
     assert document["results"][0]["time_us"] == pytest.approx(bytes_us + 67.2, rel=1e-3)
-
-
-def test_a_torus_that_has_no_disjoint_cycles_is_refused(capsys):
-    done = chorale(capsys, "simulate", "hamiltonian-ring", "torus:3x3x3", "--sizes", "1M", "--link-gbps", 400)
-    assert done.code == 2
-    assert "edge-disjoint Hamiltonian rings need a torus" in done.stderr

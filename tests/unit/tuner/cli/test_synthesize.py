@@ -110,31 +110,6 @@ def test_a_changed_file_fails_with_reasons(capsys, tmp_path):
     assert done.document["cost"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("synth", "magic", "ring:4"), "unknown method 'magic'; choose from bfb, ring, biring"),
-        (("synth", "bfb"), "a topology must be given after the method; got bfb"),
-        (("synth", "bfb", "ring:4", "ring:5"), "one METHOD and one SPEC can be given; got bfb ring:4 ring:5"),
-        (("synth",), "needs SPEC; got nothing"),
-        (("synth", "bfb", "torus:9999999x9999999"), "torus"),
-        (("synth", "bfb", "ring:4", "--collective", "gossip"), "unknown collective 'gossip'; choose from allgather"),
-        (("synth", "bfb", "ring:4", "--chunks", "0"), "chunks per shard must be 1 to"),
-        (("synth", "bfb", "ring:4", "--executor", "abacus"), "choose from serial, processes, ray"),
-        (("synth", "bfb", "ring:4", "--workers", "0"), "at least one worker"),
-        (("synth", "bfb", "ring:4", "-o", "schedule.txt"), "must end in .parquet or .json"),
-        (("synth", "bfb", "ring:4", "-o", "no/such/folder/a.json"), "the folder of an output file must exist"),
-        (("verify", "no-such-file.parquet"), "an input file must be readable"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_code_2(capsys, arguments, words):
-    done = chorale(capsys, *arguments)
-    assert done.code == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
-
-
 def test_processes_give_the_same_schedule(capsys):
     made = ("synth", "bfb", "torus:4x5", "--workers", 2, "--json", "--executor")
     serial, processes = (chorale(capsys, *made, name).document["schedule"] for name in ("serial", "processes"))
@@ -166,3 +141,24 @@ def test_allreduce_by_trees_is_as_fast_as_the_bound_on_pairs_says(capsys, tmp_pa
     assert chorale(capsys, "verify", file, "--json").document["cost"]["time_per_byte"] == pairs["time_per_byte"]
     shown = chorale(capsys, "synth", "forest", spec, "--collective", "allreduce").stdout
     assert "best pairs of trees" in shown
+
+
+@pytest.mark.parametrize(
+    ("method", "spec", "collective"),
+    [
+        ("ring", "mesh:3x3", "allgather"),
+        ("blink", "a100:1", "broadcast"),
+        ("auto", "line(mesh:3x3)", "allreduce"),
+        ("bfb", "mesh:3x2", "allgather"),
+        ("recursive-doubling", "hypercube:3", "allreduce"),
+    ],
+)
+def test_a_schedule_that_is_more_than_1_percent_behind_its_bound_says_so(method, spec, collective, capsys):
+    words = ("synth", method, spec, "--collective", collective)
+    document = chorale(capsys, *words, "--json").document
+    gap = Fraction(document["optimality"]["gap"])
+    of_bandwidth = [one for one in document["warnings"] if one["kind"] == "bandwidth"]
+    assert [Fraction(one["gap"]) for one in of_bandwidth] == ([gap] if gap > Fraction(1, 100) else [])
+    assert all("tried" in one["message"] for one in of_bandwidth)
+    printed = chorale(capsys, *words)
+    assert ("above its bandwidth bound" in printed.stdout + printed.stderr) == bool(of_bandwidth)

@@ -102,32 +102,6 @@ def test_a_group_of_a_larger_job(capsys: Capture, desk: Path, tmp_path: Path) ->
     assert [entry["group"] for entry in merged.document["entries"]] == [[0, 2, 4, 6], [6, 4, 2, 0]]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["allreduce.xml"], "programs need the sizes"),
-        (["allreduce.xml", "--sizes", "64KiB"], "must have the form FIRST-LAST"),
-        (["allreduce.xml", "biring.xml", "--sizes", "64KiB-"], "must not overlap in size; got allreduce, any, 64KiB-"),
-        (["plan.json", "--sizes", "1-100GiB"], "must be those that the program is for; got plan.json"),
-        (["allreduce.xml", "--sizes", "-", "--dtypes", "float3"], "unknown element type 'float3'"),
-        (["allreduce.xml", "--sizes", "-", "--group", "0,1"], "as many ranks as its programs; got 2 ranks"),
-        (["allreduce.xml", "--sizes", "-", "--group", "0,2,4,6"], "must be of ranks of the job; got 0,2,4,6 of 4"),
-        (["allreduce.xml", "--sizes", "-", "--group", "0,1,1,2"], "must be of ranks of the job"),
-        (["allreduce.xml", "--sizes", "-", "--group", "all"], "must be a list of ranks"),
-        (["allreduce.xml", "two.xml", "--sizes", "-"], "as many ranks as its programs"),
-        (["allreduce.xml", "--sizes", "-", "--campaign", "small"], "must be written of one thing"),
-        ([], "must be written of one thing; got nothing"),
-        (["--topology", "ring:4", "--beyond"], "--beyond is for campaigns"),
-        (["--campaign", "nobody"], "must have been launched here; got nobody"),
-    ],
-)
-def test_faults_are_one_line(
-    capsys: Capture, home: Home, desk: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
-) -> None:
-    monkeypatch.chdir(desk)
-    assert words in refused(capsys, *arguments).stderr
-
-
 def test_a_damaged_file_does_not_verify(capsys: Capture, desk: Path, tmp_path: Path) -> None:
     write(capsys, tmp_path / "t", desk / "allreduce.xml", "--sizes", "-")
     (tmp_path / "t").write_bytes((tmp_path / "t").read_bytes()[:-1])

@@ -7,7 +7,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli import topology as command
@@ -100,34 +100,9 @@ def test_list_json_has_every_family_with_an_example_that_works():
     assert "transpose(spec)" in run("list")
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
-def test_plot(tmp_path, suffix):
-    path = tmp_path / f"drawing{suffix}"
-    json.loads(run("show", "torus:3x3", "--json", "--plot", str(path)))
-    start = path.read_bytes()[:8]
-    assert start.startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix.lower()])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["show", "nope:3"], "unknown topology family 'nope'"),
-        (["show", "file:missing.json"], "an input file must be readable; got missing.json: No such file or directory"),
-        (["show", "torus:9999999x9999999"], "a topology must have at most 1048576 nodes"),
-        (["show", "ring:4", "--plot", "a.bmp"], "a plot must be a .png, .svg or .pdf file; got a.bmp"),
-        (["show", "ring:4", "--plot", "no/such/folder/a.png"], "the folder of an output file must exist"),
-        (["show", "complete:300", "--plot", "a.png"], "a drawing must have at most 50000 links"),
-    ],
-)
-def test_bad_input_is_exit_2_with_one_line(arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ChoraleError) as caught:
-        run(*arguments)
-    assert isinstance(caught.value, InvalidInput)
-    assert caught.value.exit_code == 2
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+def test_plot(tmp_path):
+    json.loads(run("show", "torus:3x3", "--json", "--plot", str(tmp_path / "drawing.PNG")))
+    assert (tmp_path / "drawing.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 def test_import_of_a_dump_joins_boxes(tmp_path):
@@ -158,18 +133,3 @@ def test_import_says_when_a_file_only_places_devices(tmp_path):
     dump.write_bytes(system(cpu(0, *places)))
     result = invoke("import", str(dump), "-o", str(tmp_path / "box.json"))
     assert "does not describe GPUs" in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (["-o", "a.xml"], "an imported network must be written to a .json file; got a.xml; choose another name"),
-        (["--nic-gbps", "0", "-o", "a.json"], "--nic-gbps must be positive; got 0; give the Gbit/s of one NIC"),
-    ],
-)
-def test_import_refuses(arguments, error, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dump.xml").write_bytes(nvswitch_machine())
-    with pytest.raises(InvalidInput) as caught:
-        run("import", "dump.xml", *arguments)
-    assert str(caught.value) == error

@@ -44,23 +44,6 @@ def test_for_people_and_as_a_picture(capsys, tmp_path):
     assert picture.read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("nothing", "ring:8", *OPTIONS), "resnet-50"),
-        (("resnet-50", "ring:8"), "link rate"),
-        (("resnet-50", "ring:2", *OPTIONS), "ring"),
-        (("resnet-50", "ring:8", *OPTIONS, "--buckets", "0"), "size"),
-        (("resnet-50", "ring:8", *OPTIONS, "--plot", "parts.txt"), "png"),
-    ],
-)
-def test_refusals(capsys, arguments, message):
-    done = chorale(capsys, "training", *arguments)
-    assert done.code == 2
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 MODEL = """
 from tests.fake_torch import FakeClock, FakeLeaf, FakeParameter, FakeSequence, FakeTensor
 

@@ -35,27 +35,3 @@ def test_ranks_may_share_nodes(capsys: pytest.CaptureFixture[str], home: Home, r
     done = chorale(capsys, "tune", "--from-record", record, *arguments)
     assert done.code == 0
     assert "2 ranks of the job share each node of complete:2" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "the network of a recorded job must be given"),
-        (["--topology", "ring:5"], "as many nodes as the job has ranks, 4, or equal groups of them; got ring:5 with 5"),
-        (["--topology", "ring:4", "--detach"], "--detach"),
-        (["--topology", "ring:4", "--set", "buget.trials=1"], "unknown key `buget`"),
-    ],
-)
-def test_faults_are_one_line(
-    capsys: pytest.CaptureFixture[str], home: Home, record: Path, arguments: list[str], words: str
-) -> None:
-    finished = chorale(capsys, "tune", "--from-record", record, *arguments)
-    assert (finished.code, finished.stderr.count("\n"), finished.stdout) == (2, 1, "")
-    assert words in finished.stderr
-    assert not home.campaigns.exists()
-
-
-def test_a_topology_needs_a_record(capsys: pytest.CaptureFixture[str], home: Home) -> None:
-    finished = chorale(capsys, "tune", "examples/quickstart.yaml", "--topology", "ring:4")
-    assert (finished.code, "--topology goes with --from-record" in finished.stderr) == (2, True)
-    assert not home.campaigns.exists()

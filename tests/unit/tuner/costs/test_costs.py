@@ -86,11 +86,6 @@ def test_alltoall_must_be_asked_for():
         costs.alltoall_s(1)
 
 
-def test_a_rate_is_needed():
-    with pytest.raises(InvalidInput, match="link rate"):
-        training_costs("bfb", "ring:4", Pricing.of(dict.fromkeys(GIVEN), None), with_alltoall=False)
-
-
 @pytest.mark.parametrize(
     ("text", "parts"),
     [

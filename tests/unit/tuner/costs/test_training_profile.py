@@ -84,23 +84,12 @@ def test_layers_by_time(tmp_path):
     ("content", "message"),
     [
         ("{", "the profile: Invalid JSON"),
-        ("[]", "the profile: the value should"),
         (document(format="other/1"), "format"),
-        (document(samples=0), "samples"),
         (document(colour="red"), "colour"),
         (document(flops_per_s=None), "need the flops_per_s"),
-        (document(flops_per_s=0), "flops_per_s"),
-        (document(stages=[]), "stages"),
         (document(stages=[{"layers": []}]), r"stages\.0\.layers"),
         (document(stages=[{"layers": [{"name": "x"}]}]), r"stages\.0\.layers\.0: a layer has either"),
-        (document(stages=[{"layers": [{"name": "x", "forward_us": 1}]}]), "a layer has either"),
-        (
-            document(stages=[{"layers": [{"name": "x", "forward_us": 1, "backward_us": 1, "forward_flops": 1}]}]),
-            "either",
-        ),
         (document(stages=[{"layers": [{"name": "x", "forward_us": -1, "backward_us": 1}]}]), "forward_us"),
-        (document(stages=[{"layers": [{"name": "x", "forward_flops": 1, "parameters": -1}]}]), "parameters"),
-        (document(stages=[{"repeat": 2**17, "layers": [{"name": "x", "forward_flops": 1}]}]), "repeat"),
         (document(stages=[{"repeat": 2**16, "layers": [{"name": "x", "forward_flops": 1}]}] * 2), "at most 65536"),
     ],
 )
@@ -108,10 +97,3 @@ def test_broken_files_are_refused(tmp_path, content, message):
     with pytest.raises(InvalidInput, match=message) as refusal:
         load(tmp_path, content)
     assert "\n" not in str(refusal.value)
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(InvalidInput, match="gpt2-small"):
-        load_profile("gpt5")
-    with pytest.raises(InvalidInput, match="readable"):
-        load_profile("nowhere/profile.json")

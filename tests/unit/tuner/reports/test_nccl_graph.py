@@ -8,7 +8,6 @@ import pytest
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.nccl_graph import RING, NcclChannel, NcclGraph, graph_file, read_graphs
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.nccl_graph import fitted, found_rings
 from tests.command import chorale
 
@@ -21,15 +20,9 @@ def test_a_file_is_read_and_written_back() -> None:
     [graph] = read_graphs(DUMPED.read_bytes())
     assert graph == NcclGraph(0, RING, 20, 20, (NcclChannel((0, 1, 3, 2), (0, 0)),))
     assert read_graphs(graph_file([graph])) == [graph]
-
-
-def test_devices_of_fused_hosts_are_hexadecimal_with_the_host_above() -> None:
-    text = (
-        DUMPED.read_bytes()
-        .replace(b'gpu dev="3"', b'gpu dev="0x100000000000003"')
-        .replace(b'net dev="0"', b'net dev="a"')
-    )
-    [graph] = read_graphs(text)
+    # Devices of fused hosts are hexadecimal, with the host above
+    text = DUMPED.read_bytes().replace(b'gpu dev="3"', b'gpu dev="0x100000000000003"')
+    [graph] = read_graphs(text.replace(b'net dev="0"', b'net dev="a"'))
     assert graph.channels == (NcclChannel((0, 1, 3, 2), (10, 10)),)
 
 
@@ -46,22 +39,12 @@ def test_other_files_are_refused(content: bytes, message: str) -> None:
         read_graphs(content)
 
 
-def test_a_graph_is_no_network(capsys: pytest.CaptureFixture[str]) -> None:
-    done = chorale(capsys, "topology", "show", f"file:{DUMPED}")
-    assert done.code == 2
-    assert "a graph file of NCCL holds the channels" in done.stderr
-    assert "chorale topology graph SPEC FILE" in done.stderr
-
-
 def test_a_dumped_ring_beside_those_that_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     """One ring of 20 over links of 100, which could carry rings of 300 in all: three links at each of four GPUs."""
     document = chorale(capsys, "topology", "graph", PAIRS, DUMPED, "--json").document
     [dumped] = document["graphs"]
-    assert (dumped["pattern"], dumped["stated_gb_per_s"], dumped["carried_gb_per_s"]) == (
-        "ring",
-        20,
-        pytest.approx(100),
-    )
+    assert (dumped["pattern"], dumped["stated_gb_per_s"]) == ("ring", 20)
+    assert dumped["carried_gb_per_s"] == pytest.approx(100)
     assert document["found"]["carried_gb_per_s"] == pytest.approx(300)
     assert document["found"]["stated_gb_per_s"] == pytest.approx(240)  # NCCL counts 20 of 25 for a link
     assert "found here" in chorale(capsys, "topology", "graph", PAIRS, DUMPED).stdout
@@ -75,12 +58,10 @@ def test_rings_are_found_and_written_as_the_library_takes_them(spec: str, channe
     graph = found_rings(topology)
     assert (len(graph.channels), graph.speed_intra) == (channels, rate)
     assert all(sorted(channel.gpus) == list(range(topology.compute_count)) for channel in graph.channels)
+    if spec == "mi300x:1":  # a complete box: every link once
+        rings = [channel.gpus for channel in graph.channels]
+        assert len({pair for ring in rings for pair in pairwise([*ring, ring[0]])}) == 56
     assert read_graphs(graph_file([graph])) == [graph]
-
-
-def test_seven_rings_of_a_complete_box_use_every_link_once() -> None:
-    rings = [channel.gpus for channel in found_rings(parse_topology("mi300x:1")).channels]
-    assert len({pair for ring in rings for pair in pairwise([*ring, ring[0]])}) == 56
 
 
 def test_trees_go_both_ways_and_switches_are_left_to_the_library() -> None:
@@ -89,6 +70,8 @@ def test_trees_go_both_ways_and_switches_are_left_to_the_library() -> None:
     assert fitted(chain, topology)["carried_gb_per_s"] == pytest.approx(
         225
     )  # a GPU inside the chain sends twice at 450
+    with pytest.raises(InvalidInput, match="as many GPUs as a box"):
+        fitted(read_graphs(DUMPED.read_bytes())[0], topology)
     assert fitted(NcclGraph(3, 5, 40, 40, (NcclChannel((0,)),)), topology)["carried_gb_per_s"] is None
 
 
@@ -98,8 +81,3 @@ def test_several_boxes_are_one_ring(capsys: pytest.CaptureFixture[str], tmp_path
     assert fitted(graph, parse_topology("h100:2"))["carried_gb_per_s"] == pytest.approx(50)
     refused = chorale(capsys, "topology", "graph", "h100:2", "-o", tmp_path / "x.xml")
     assert (refused.code, "for one box" in refused.stderr) == (2, True)
-
-
-def test_a_graph_of_another_machine_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="as many GPUs as a box"):
-        fitted(read_graphs(DUMPED.read_bytes())[0], load_topology("h100:1"))
