@@ -44,9 +44,6 @@ def test_no_command_is_imported_for_the_list(arguments: tuple[str, ...]):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_needs_an_optional_library_to_be_described(name: str):
-    command = load_command(name)
-    assert command.name == name
-    assert " ".join((command.help or "").split("\n\n")[0].split()) == COMMANDS[name][1]
     _, modules = imported_by(name, "--help")
     assert not modules & UNUSED
 
@@ -92,6 +89,8 @@ def test_every_command_of_every_module_is_listed(capsys: pytest.CaptureFixture[s
     text = " ".join(chorale(capsys, "--help").stdout.split())
     for name, (_, summary) in COMMANDS.items():
         assert f"{name} {summary}" in text
+        command = load_command(name)
+        assert (command.name, " ".join((command.help or "").split("\n\n")[0].split())) == (name, summary)
     assert list(command_line().commands) == list(COMMANDS)
 
 

@@ -41,15 +41,6 @@ def test_synth_reproduces_every_row(capsys, options):
         assert (made["optimality"]["gap"] == "0") == row["bandwidth_optimal"]
 
 
-def test_people_get_a_table(capsys):
-    done = chorale(capsys, "find", "-n", 32, "-d", 4, "--bases", "paper", *WORKLOAD)
-    assert done.code == 0
-    assert "│" not in done.stderr
-    assert "line(bipartite:4)" in done.stdout
-    assert "31/32" in done.stdout
-    assert "allreduce of the workload" in done.stdout
-
-
 def test_a_range_of_sizes(capsys):
     document = chorale(capsys, "find", "-n", "3:20", "-d", 4, *WORKLOAD, "--json").document
     assert [size["nodes"] for size in document["sizes"]] == list(range(5, 21))
@@ -59,15 +50,6 @@ def test_a_range_of_sizes(capsys):
     two_way = chorale(capsys, "find", "-n", "4:9", "-d", 3, "--bidirectional", "--json").document
     assert [size["nodes"] for size in two_way["sizes"]] == [4, 6, 8]
     assert "circulant" in chorale(capsys, "find", "-n", "310:311", "-d", 4).stdout
-
-
-def test_any_executor_gives_the_same_answer(capsys):
-    options = ("find", "-n", 40, "-d", 4, "--json")
-    serial, processes = (
-        chorale(capsys, *options, "--executor", name, "--workers", 2).document for name in ("serial", "processes")
-    )
-    assert serial["frontier"] == processes["frontier"]
-    assert (serial["considered"], serial["scored"]) == (processes["considered"], processes["scored"])
 
 
 def test_a_search_is_taken_up_where_it_was_left(capsys, tmp_path):

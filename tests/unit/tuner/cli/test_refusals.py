@@ -188,6 +188,30 @@ table write cube.xml ring.xml --sizes - -o t | as many ranks as its programs
 table write plan.json --sizes 1-100GiB -o t | must be those that the program is for; got plan.json
 """
 
+WRITING = """
+alltoall nothing:4 -o no/a.parquet
+auto --dump no.xml -o no/a.json
+experiment nothing --plot no/a.png
+failures nothing:4 -o no/a.csv
+find --nodes many --degree 4 --plot no/a.png
+find --nodes many --degree 4 --search-record no/a.json
+lift no.xml -o no/a.xml
+lower no.parquet -o no/a.xml
+record -o no/a.json -- nothing
+record-training no:thing -o no/a.json
+run no.parquet --trace no/a.json
+show no.parquet --plot no/a.png
+simulate bfb nothing:4 --sizes 1M --plot no/a.png
+synth nothing:4 -o no/a.parquet
+table write no.xml -o no/a.table
+table export no.table --for nccl -o no/a.csv
+topology import no.xml -o no/a.json
+topology show nothing:4 --plot no/a.png
+training no.json nothing:4 --plot no/a.png
+verify no.json --fix -o no/a.json
+"""
+"""Commands whose inputs are not there: that the folder of the output is not is told first, before any work."""
+
 CAMPAIGN = """\
 {name: a, topology: ring:4, collective: allreduce, sizes: [64K], search: {methods: [bfb]}, runner: {kind: simulated}}
 """
@@ -228,7 +252,13 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+@pytest.mark.parametrize(
+    "line",
+    [
+        *REFUSED.strip().splitlines(),
+        *(f"{line} | the folder of an output file must exist; got no" for line in WRITING.strip().splitlines()),
+    ],
+)
 def test_wrong_usage_is_one_line(
     line: str, desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,16 +177,6 @@ def test_a_campaign_and_the_registry_say_the_same(capsys: Capture, home: Home, t
     ]
 
 
-def test_where_a_baseline_wins_the_librarys_own_runs(capsys: Capture, home: Home, tmp_path: Path) -> None:
-    run(home, small_campaign(search={"methods": ["ring"], "chunks": [None]}, baselines=["bfb"]))
-    table = write(capsys, tmp_path / "t", "--campaign", "small")
-    (entry,) = table["entries"]
-    assert (entry["program"], entry["certificate"], table["programs"]) == (None, None, {})
-    assert entry["provenance"]["baseline"] == "bfb"
-    assert entry["measured"]["sizes"][0]["speedup_vs_baseline"] == 1
-    assert command(capsys, "table", "verify", tmp_path / "t").code == 0
-
-
 def test_the_library_has_the_sizes_at_which_it_is_faster(capsys: Capture, home: Home, tmp_path: Path) -> None:
     """Also at one size of a class only, of the registry and of the campaign."""
     run(home, with_library(sizes=[4096, 6144]), runner=WithLibrary(FAST_S))

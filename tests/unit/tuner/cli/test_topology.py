@@ -3,14 +3,10 @@
 import json
 
 import pytest
-import typer
-from click.testing import Result
-from typer.testing import CliRunner
 
-from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.cli import topology as command
+from tests.command import chorale
 from tests.dumps import cpu, nvswitch_machine, pairs_machine, pci, system
 
 FABRIC = {
@@ -29,22 +25,13 @@ FABRIC = {
 }
 
 
-def run(*arguments: str) -> str:
-    """Run the command, return its output; errors come as exceptions."""
-    return invoke(*arguments).stdout
+@pytest.fixture
+def run(capsys):
+    """Return what runs the command and returns its output."""
+    return lambda *arguments: chorale(capsys, "topology", *arguments).stdout
 
 
-def invoke(*arguments: str) -> Result:
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    app.add_typer(command.topology_app, name="topology")
-    result = CliRunner().invoke(app, ["topology", *arguments])
-    if result.exception is not None:
-        raise result.exception
-    return result
-
-
-def test_show_json():
+def test_show_json(run):
     document = json.loads(run("show", "torus:2x3", "--json"))
     assert document["topology"] == {
         "spec": "torus:2x3",
@@ -66,7 +53,7 @@ def test_show_json():
     assert ["bandwidths", "1", "(link", "capacity)"] in lines
 
 
-def test_show_json_of_a_file_with_switches(tmp_path):
+def test_show_json_of_a_file_with_switches(run, tmp_path):
     path = tmp_path / "fabric.json"
     path.write_text(json.dumps(FABRIC))
     document = json.loads(run("show", f"file:{path}", "--json"))
@@ -79,13 +66,11 @@ def test_show_json_of_a_file_with_switches(tmp_path):
     first = {"src": "switch:0", "dst": "gpu0", "bandwidth": "25/2", "latency_s": 1e-6}
     assert document["links_list"][0] == first
     output = tmp_path / "again.json"
-    run("import", str(path), "-o", str(output))
+    run("import", path, "-o", output)
     assert from_bytes(output.read_bytes(), "file:a").id == from_bytes(path.read_bytes(), "file:b").id
-    with pytest.raises(InvalidInput, match="--boxes need a topology dump or a matrix of GPUs"):
-        run("import", str(path), "--boxes", "2", "-o", str(output))
 
 
-def test_list_json_has_every_family_with_an_example_that_works():
+def test_list_json_has_every_family_with_an_example_that_works(run):
     rows = json.loads(run("list", "--json"))["topologies"]
     names = {row["name"] for row in rows}
     families = {"ring", "biring", "uniring", "torus", "mesh", "hypercube", "complete", "bipartite", "circulant"}
@@ -100,36 +85,32 @@ def test_list_json_has_every_family_with_an_example_that_works():
     assert "transpose(spec)" in run("list")
 
 
-def test_plot(tmp_path):
-    json.loads(run("show", "torus:3x3", "--json", "--plot", str(tmp_path / "drawing.PNG")))
+def test_plot(run, tmp_path):
+    json.loads(run("show", "torus:3x3", "--json", "--plot", tmp_path / "drawing.PNG"))
     assert (tmp_path / "drawing.PNG").read_bytes().startswith(b"\x89PNG")
 
 
-def test_import_of_a_dump_joins_boxes(tmp_path):
+def test_import_of_a_dump_joins_boxes(run, tmp_path):
     dump, output = tmp_path / "dump.xml", tmp_path / "cluster.json"
     dump.write_bytes(nvswitch_machine())
-    run("import", str(dump), "--boxes", "2", "--nic-gbps", "100", "-o", str(output))
+    run("import", dump, "--boxes", "2", "--nic-gbps", "100", "-o", output)
     topology = json.loads(run("show", f"file:{output}", "--json"))
     assert (topology["topology"]["nodes"], topology["topology"]["switches"]) == (8, 2 + 8 + 1)
     bandwidths = {(link["src"], link["dst"]): link["bandwidth"] for link in topology["links_list"]}
     assert bandwidths["1.2", "nvswitch:1"] == "300"
     assert bandwidths["1.2", "nic:1.2"] == bandwidths["nic:1.2", "net:0"] == "25/2"
     rails = tmp_path / "rails.json"
-    run("import", str(dump), "--boxes", "2", "--rails", "-o", str(rails))
+    run("import", dump, "--boxes", "2", "--rails", "-o", rails)
     assert json.loads(rails.read_text())["nodes"][-1] == {"id": "net:3", "kind": "switch"}
-
-
-def test_one_box_of_a_dump_is_a_spec(tmp_path):
-    dump, output = tmp_path / "dump.xml", tmp_path / "box.json"
     dump.write_bytes(pairs_machine())
-    run("import", str(dump), "-o", str(output))
-    shown = json.loads(run("show", f"file:{dump}", "--json"))
-    assert shown["topology"]["id"] == json.loads(run("show", f"file:{output}", "--json"))["topology"]["id"]
+    run("import", dump, "-o", output)
+    shown, read = (json.loads(run("show", f"file:{file}", "--json"))["topology"] for file in (dump, output))
+    assert shown["id"] == read["id"]
 
 
-def test_import_says_when_a_file_only_places_devices(tmp_path):
+def test_import_says_when_a_file_only_places_devices(capsys, tmp_path):
     dump = tmp_path / "hints.xml"
     places = (pci(f"000{bus}:00:00.0", kind="0x030200") for bus in range(2))
     dump.write_bytes(system(cpu(0, *places)))
-    result = invoke("import", str(dump), "-o", str(tmp_path / "box.json"))
-    assert "does not describe GPUs" in " ".join(result.stderr.split())
+    done = chorale(capsys, "topology", "import", dump, "-o", tmp_path / "box.json")
+    assert "does not describe GPUs" in " ".join(done.stderr.split())

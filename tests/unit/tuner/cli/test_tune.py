@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from chorale.job.record import CallCount, CallKey, Record, record_bytes
 from chorale.tuner.cli.tune_launch import write_programs
 from chorale.tuner.files.home import Home
 from tests.campaigns import small_campaign
@@ -108,3 +109,21 @@ def test_what_is_said_of_programs_is_no_part_of_the_document(
     assert "programs; all other sizes are the runtime's own" in " ".join(said.err.split())
     assert said.out == ""
     assert list((tmp_path / "programs").glob("*.xml"))
+
+
+def test_a_recorded_job_has_a_plan_for_each_collective(
+    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+) -> None:
+    calls = {
+        CallKey("allreduce", "float32", None, None, 2**20): CallCount(10, 3.0),
+        CallKey("allgather", "float32", None, None, 2**16): CallCount(10, 1.0),
+    }
+    (tmp_path / "job.json").write_bytes(record_bytes(Record(4, calls)))
+    tune = ("tune", "--from-record", tmp_path / "job.json", "--set", "runner.kind=simulated", "--dry-run", "--topology")
+    document = chorale(capsys, *tune, "ring:4", "--json").document
+    assert document["covered"] == 1
+    assert [plan["collective"] for plan in document["campaigns"]] == ["allreduce", "allgather"]
+    assert document["campaigns"][0]["resolved"]["weights"] == [1.0]
+    assert not home.campaigns.exists()
+    done = chorale(capsys, *tune, "complete:2")
+    assert (done.code, "2 ranks of the job share each node of complete:2" in done.stderr) == (0, True)
