@@ -27,7 +27,7 @@ from chorale.synth.bounds.lower_bound import bound_of_ranks, in_network_bound
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.build.schedules import verified_schedule
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
-from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.executor.base import SerialExecutor
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
@@ -137,14 +137,6 @@ def baseline_label(baseline: Mapping[str, Any]) -> str:
     """Return library, version and algorithm of `LibraryAlgorithm.document()` for people."""
     how = f", {baseline['channels']} channels" if baseline["channels"] > 1 else ""
     return f"{baseline['library']} {baseline['version']} ({baseline['algorithm']}{how})"
-
-
-def nccl_choices(topology: Topology, sizes_bytes: Sequence[int]) -> list[tuple[int, LibraryAlgorithm]]:
-    """Return the fastest allreduce of NCCL or RCCL at each size, sizes ascending; CheckFailed without sizes."""
-    if not sizes_bytes:
-        raise CheckFailed("a table for NCCL needs sizes", "none", "give --sizes")
-    algorithms = library_algorithms(topology, ALLREDUCE, library_fabric(topology).generation.library)
-    return [(size, library_choice(algorithms, size)) for size in sorted(sizes_bytes)]
 
 
 class _Latencies(NamedTuple):

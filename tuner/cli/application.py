@@ -1,6 +1,4 @@
-"""Common parts of commands: plain help, `--json`, rates of links in either unit, all missing arguments in one
-message.
-"""
+"""Common parts of commands: plain help, `--json`, rates of links in either unit, all missing arguments told at once."""
 
 import inspect
 import re

@@ -8,13 +8,11 @@ from typing import Annotated, cast, get_args
 import typer
 
 from chorale.synth import InvalidInput, Options, ScheduleRequest, parse_collective
-from chorale.synth.collective import ALLREDUCE
 from chorale.synth.identity import parse_rational
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import IN_NETWORK, METHODS, form_of, method_named
 from chorale.synth.methods.method import DEFAULT_GAP, Objective
 from chorale.synth.names import name_among
-from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.schedule.codec import MAX_JSON_ROWS
 from chorale.synth.topology.failures import NVLINK, PLANE
 from chorale.synth.topology.topology import bytes_per_second
@@ -145,7 +143,6 @@ def bound(
     collective: opt.CollectiveName = "allreduce",
     root: opt.Root = 0,
     k: int | None = None,
-    nccl_tuner: Annotated[str | None, typer.Option("--nccl-tuner-csv", metavar="FILE")] = None,
     shards: opt.Shards = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> Result:
@@ -156,41 +153,23 @@ def bound(
 
     Args:
         k: Trees per shard; default: the fewest that are optimal.
-        nccl_tuner: Write which algorithm of NCCL or RCCL is the fastest by the bounds: ring, tree, NVLS or NVLSTree.
         seed: Orders the ranks of --shards zipf:S.
 
     Example: chorale bound a100:2 --collective allreduce
     """
     target = parse_collective(collective, root)
-    if nccl_tuner is not None and target != ALLREDUCE:
-        rule = "the algorithms of NCCL are compared for allreduce"
-        raise InvalidInput(rule, collective, "use --collective allreduce")
-    stages, told = Stopwatch(), []
+    stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
     if shards is not None:
-        reports.require_trees(reports.FOREST_ONLY, {"--k": k, "--root": root, "--nccl-tuner-csv": nccl_tuner})
+        reports.require_trees(reports.FOREST_ONLY, {"--k": k, "--root": root})
         return reports.shards_bound(reports.ShardsRequest(topology, shards, collective, "height", seed), stages)
     with stages.stage("bound"):
         report = bounds.bound_report(topology, target, k)
-    if nccl_tuner is not None:
-        from chorale.runners.simulated.library_model import nccl_choices  # noqa: PLC0415 - few ask for a table
-        from chorale.tuner.reports.library_files import nccl_tuner_csv  # noqa: PLC0415 - it imports pydantic
-
-        choices = nccl_choices(topology, [2**power for power in range(10, 35)])
-        names = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
-        entries = [(size, LibrarySettings(each.name, names[each.protocol])) for size, each in choices]
-        content = nccl_tuner_csv(entries, ALLREDUCE.name.value, topology.compute_count)
-        note = f"# predicted for {topology.spec} by the published model of the library, not measured\n"
-        write_file(nccl_tuner, (note + content).encode())
-        told = [
-            f"{nccl_tuner}: {len(entries)} sizes, predicted by the published model of the library and not measured;",
-            f"compare before you rely on it: NCCL_TUNER_CONFIG_FILE={nccl_tuner} with and without, by nccl-tests",
-        ]
     document = bounds.bound_document(report)
     next_step = f"chorale synth {shell_word(spec)} --collective {collective} -o schedule.parquet"
     table = bounds.bound_table(report, document)
-    return Result(document | {"seconds": stages.report(outside_total=("topology",))}, table, *told, next_step=next_step)
+    return Result(document | {"seconds": stages.report(outside_total=("topology",))}, table, next_step=next_step)
 
 
 def failures(

@@ -60,9 +60,7 @@ from chorale.tuner.files.topology_specs import load_topology
 MAX_MESSAGES = 2**22
 """Most messages of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
-"""Target -> buffer of a connection through which long chunks are streamed; as large as NCCL's for the Simple
-protocol.
-"""
+"""Target -> buffer of a connection through which long chunks are streamed; as large as NCCL's for Simple."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 
@@ -139,8 +137,7 @@ def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int |
 
 
 def lowering_loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None) -> float:
-    """Return by which fraction `program` takes longer than the cost of its schedule, by the flow model without
-    latencies, so that only the order of messages counts."""
+    """Return by which fraction `program` takes longer than its schedule, by the flow model without latencies."""
     topology = verified.schedule.topology
     planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
     return simulate_program(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
@@ -197,9 +194,7 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 DEFAULTS: Mapping[str, str | None] = {
     "alpha_us": "0", "link_latency_us": LINK_LATENCY_US, "hop_us": HOP_US, "link_gbps": None,
 }  # fmt: skip
-"""The network of section 5 of the Swing paper, without its rate. For networks with their own latencies none
-are added.
-"""
+"""The network of section 5 of the Swing paper, without its rate; networks with latencies get none of these."""
 _LATENCIES = ("link_latency_us", "hop_us")
 
 
@@ -255,9 +250,7 @@ class Pricing:
         return {**self.settings, **dict.fromkeys(own, "0")}
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
-        """Return the seconds of a run of `traffic` that the network model omits: the calibrated overhead of
-        messages.
-        """
+        """Return the seconds of a run of `traffic` that the model omits: the calibrated overhead of messages."""
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
     def times_s(
@@ -274,9 +267,7 @@ class Pricing:
         return [beside_s + time_s for time_s in times_s]
 
     def unmodelled_program_s(self, program: AnyProgram) -> float:
-        """Return the same for a run of `program`. Raises InvalidInput for a plan, whose messages no
-        calibration covers.
-        """
+        """Return the same for a run of `program`; InvalidInput for a plan, whose messages no calibration covers."""
         if self.calibration is None:
             return 0.0
         if not isinstance(program, Program):

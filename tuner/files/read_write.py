@@ -148,9 +148,7 @@ def render_html(template: Path, **values: Any) -> str:
 
 
 def render_script(template: Path, **values: Any) -> str:
-    """Render the shell script of the Jinja template in the file `template`; its filter `quote` quotes words for a
-    shell.
-    """
+    """Render the shell script of the Jinja template in a file; its filter `quote` quotes words for a shell."""
     return _rendered(template, values, autoescape=False)
 
 

@@ -113,9 +113,7 @@ def _places(topology: Topology) -> Positions:
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
-    """Return the family and arguments that determine positions, looking through transpose; ("", "") if there
-    is none.
-    """
+    """Return the family and arguments that determine positions, through transpose; ("", "") if there is none."""
     if isinstance(tree, FunctionCall) and tree.name == "transpose":
         inner = tree.arguments[0]
         return _family(inner) if isinstance(inner, (FamilyCall, FunctionCall)) else ("", "")

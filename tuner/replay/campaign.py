@@ -270,9 +270,7 @@ class ReplayedCampaign:
         return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
     def _raced(self, number: int) -> list[tuple[float, ...]]:
-        """Measure once at every size, and continue at sizes where the first time is not clearly behind the
-        best so far.
-        """
+        """Measure once at every size, and go on where the first time is not clearly behind the best so far."""
         true_s, repeats = self.task.times_s[number][None, :], min(self._controls.repeats, self.options.repeats)
         drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)[0]
         best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))

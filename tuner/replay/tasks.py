@@ -157,8 +157,7 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
 
 
 def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
-    """Return the task of what ran in place, or else not, at the sizes at which most configurations and the library
-    ran their schedule and were right."""
+    """Return the task of what ran in place, or else not, at the sizes at which most ran and were right."""
 
     def usable(configuration: RecordedConfiguration) -> set[int]:
         sizes = (size for size in table.sizes_bytes(configuration) if size <= LARGEST_BYTES)

@@ -99,9 +99,7 @@ _ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 
 
 def for_python(error: ChoraleError) -> ChoraleError:
-    """Return `error` in terms of Python arguments: `--link-gbps 400` becomes `link_gbps=400`; commands are not
-    changed.
-    """
+    """Return `error` in terms of Python: `--link-gbps 400` becomes `link_gbps=400`; commands stay."""
     error.rule, error.way_out = (_with_arguments(text) for text in (error.rule, error.way_out))
     if not isinstance(error, UnknownName):
         error.value = _with_arguments(error.value) if isinstance(error.value, str) else error.value

@@ -285,8 +285,7 @@ def _row_of_file(
 
 
 def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topology) -> None:
-    """Raise CheckFailed if a program sends between `ranks` that no path of links joins, InvalidInput if the network
-    lacks one of them."""
+    """Raise CheckFailed for sends between `ranks` that no path joins, InvalidInput if the network lacks a rank."""
     if any(rank >= network.compute_count for rank in ranks):
         value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
         raise InvalidInput("the network must have the ranks that run a program", value, "name another with --topology")

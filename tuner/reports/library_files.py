@@ -14,10 +14,8 @@ beyond the measured sizes.
 """
 
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
 from typing import Any, get_args
 
 from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
@@ -30,21 +28,6 @@ from chorale.synth.programs.program import Protocol
 
 METHODS = {"ring": "ring", "double-binary-tree": "tree"}
 """The method here, and the algorithm of NCCL that does the same."""
-
-
-def nccl_tuner_csv(entries: Sequence[tuple[int, LibrarySettings]], collective: str, ranks: int) -> str:
-    """Return the CSV of the best settings by size in bytes, in rising order.
-
-    Sizes between two of them go to the nearer, by ratio; equal neighbours share a row.
-    """
-    sizes = [size_bytes for size_bytes, _ in entries]
-    middles = [math.isqrt(low * high) for low, high in pairwise(sizes)]
-    spans = zip(entries, [sizes[0], *(middle + 1 for middle in middles)], [*middles, sizes[-1]], strict=True)
-    rows = []
-    for settings, group in groupby(spans, key=lambda span: span[0][1]):
-        found = list(group)
-        rows.append(nccl.tuner_row(collective, settings, ranks, found[0][1], found[-1][2]))
-    return nccl.tuner_csv([row for row in rows if row is not None])
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,9 +101,7 @@ def found_rings(topology: Topology) -> NcclGraph:
 
 
 def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
-    """Return as many rings of one rate as fit on the links: the rate of the narrowest link, or a half or third
-    of it.
-    """
+    """Return as many rings of one rate as fit on the links: the rate of the narrowest link, or a half or third."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a third of a second, for few who ask
 
     ranks, rates = topology.compute_count, _rates(topology)

@@ -178,9 +178,7 @@ def prediction(
 
 
 def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[str, str]]:
-    """Return a notice if groups of `options.block_group` thread blocks were requested but not all blocks of a plan are
-    shared, because that would not help. O(operations).
-    """
+    """Return a notice if groups of thread blocks were requested but not all blocks of a plan share them."""
     if options.block_group == 1 or not isinstance(program, ExecutionPlan):
         return []
     alone = [

@@ -256,9 +256,7 @@ def follow(job: SubmittedJob, show: Callable[[str], None]) -> int:
 
 
 def _state_at_last(job_id: str) -> tuple[str, int]:
-    """Like `job_state`, but tolerates that Slurm does not answer for a while, for example when its controller
-    restarts.
-    """
+    """Like `job_state`, but tolerates a Slurm that does not answer for a while."""
     deadline_s = time.monotonic() + _SILENCE_LIMIT_S
     while True:
         try:

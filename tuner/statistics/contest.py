@@ -150,9 +150,7 @@ class LaunchTable:
         return Differences(mean, deviation, freedom, launches)
 
     def pooled(self) -> tuple[float, float]:
-        """Return the variance of a time between launches, without that of the launch itself, and its degrees of
-        freedom.
-        """
+        """Return the variance of a time between launches, without that of the launch, and its degrees of freedom."""
         squares, freedom, logarithms = 0.0, 0.0, self.logarithms
         grouped: dict[bytes, list[int]] = {}  # launches with the same programs in them, without gaps
         present = np.isfinite(logarithms)

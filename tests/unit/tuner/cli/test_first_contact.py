@@ -184,12 +184,3 @@ def test_failures_say_whose_and_group_what_is_alike(capsys: pytest.CaptureFixtur
 def test_a_bound_is_told_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(chorale(capsys, "bound", "a100:4").stdout.replace("│", " ").split())
     assert "allreduce of 1GiB takes at least 8.05 ms: the links between 8 ranks and the other 24 limit it" in shown
-
-
-def test_a_table_for_the_tuner_of_nccl_is_marked_as_predicted(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "nccl.csv"
-    done = chorale(capsys, "bound", "h100:1", "--nccl-tuner-csv", file)
-    assert "predicted by the published model of the library and not measured" in done.stdout
-    assert file.read_text().startswith("# predicted for h100:1")

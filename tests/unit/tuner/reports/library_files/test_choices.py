@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.job.table.model import Table
-from chorale.runners.nccl.parameters import COLLECTIVES
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.programs.library_call import LibrarySettings
-from chorale.tuner.reports.library_files import METHODS, nccl_table_csv, nccl_tuner_csv
+from chorale.tuner.reports.library_files import nccl_table_csv
 from tests.unit.tuner.reports.library_files.tables import own, ring_table, table_of
 
 
@@ -100,28 +98,3 @@ def test_types_must_be_chosen_between_and_something_must_be_said() -> None:
     for table in (table_of(own("bfb", 0, 9)), table_of(own("library:nonsense", 0, 9)), table_of()):
         with pytest.raises(CheckFailed, match="no entry"):
             nccl_table_csv(table)
-
-
-settings = st.builds(
-    LibrarySettings, st.sampled_from(sorted(METHODS.values())), st.sampled_from(["Simple", "LL"]), st.integers(1, 2)
-)
-
-
-@given(st.dictionaries(st.integers(1, 2**40), settings, min_size=1), st.sampled_from(sorted(COLLECTIVES)), st.data())
-def test_a_choice_is_for_its_size_and_those_nearer_to_it(found, collective, data):
-    sizes, name = sorted(found), COLLECTIVES[collective]
-    text = nccl_tuner_csv([(size, found[size]) for size in sizes], collective, 4)
-    between = data.draw(st.integers(sizes[0], sizes[-1]))
-    below = max(size for size in sizes if size <= between)
-    above = min(size for size in sizes if size >= between)
-    near = below if between**2 <= below * above else above
-    for size, choice in ((between, near), *((size, size) for size in sizes)):
-        chosen = found[choice]
-        assert rccl_choice(text, name, size, 4) == (chosen.algorithm, chosen.protocol.lower(), chosen.ctas)
-    assert rccl_choice(text, name, sizes[0] - 1, 4) is rccl_choice(text, name, sizes[-1] + 1, 4) is None
-    assert rccl_choice(text, name, sizes[0], 5) is None
-
-
-def test_equal_neighbours_are_one_row():
-    found = [(size, LibrarySettings("ring", "Simple", 2)) for size in (1, 4, 16)]
-    assert nccl_tuner_csv(found, "allreduce", 2).splitlines()[1:] == ["allreduce,1,16,ring,simple,2,-1,2,-1,-1"]
