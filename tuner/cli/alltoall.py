@@ -130,7 +130,7 @@ def _rate_result(
         reached = 1 / (verified.cost.time_per_byte * topology.compute_count)
         rate = AllToAllRate(max(rate.lower, reached), min(rate.upper, proven), rate.method)
         behind = rate.upper / reached - 1
-        facts = {"rate": float(reached), "gap": float(behind), "transfers": len(schedule.transfers)}
+        facts: dict[str, Any] = {"rate": float(reached), "gap": float(behind), "transfers": len(schedule.transfers)}
         facts |= {"hops": schedule.steps, "chunks_per_shard": schedule.chunks_per_shard, "id": schedule.id}
         written = {"schedule": {**facts, "output": output}, "warnings": []}
         if behind > _LARGE_GAP:

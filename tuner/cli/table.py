@@ -136,7 +136,7 @@ def verify(file: TableFile) -> Result:
         links, more = _links(table)
         violations += more
     programs = [] if table is None else sorted(table.programs)
-    document = {
+    document: dict[str, Any] = {
         "ok": not violations,
         "digest": data.split(b"\n", 2)[1].split()[-1].decode(errors="replace") if table is not None else None,
         "violations": [_document(item) for item in violations],
