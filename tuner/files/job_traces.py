@@ -20,6 +20,7 @@ from chorale.job.files import read_file
 from chorale.job.record import CallCount, CallKey, Record, parse_record, require_ranks
 from chorale.synth.document_limits import MAX_JSON_VALUES, require_small_json
 from chorale.synth.errors import InvalidInput, fault_in
+from chorale.tuner.files.result_files import collective_named
 
 MAX_BYTES = 2**28
 _MAX_MEMBERS, _MAX_AXES = 2**28, 64
@@ -109,16 +110,7 @@ def collective_of_torch(name: str) -> str | None:
     >>> collective_of_torch("nccl:_all_gather_base"), collective_of_torch("nccl:send 0->1")
     ('allgather', None)
     """
-    plain = re.sub(r"[^a-z]", "", name.rpartition(":")[2].lower())
-    if "barrier" in plain:
-        return None
-    for spelled, collective in (
-        ("allreduce", "allreduce"), ("allgather", "allgather"), ("reducescatter", "reduce_scatter"),
-        ("alltoall", "alltoall"), ("broadcast", "broadcast"), ("reduce", "reduce"),
-    ):  # fmt: skip
-        if spelled in plain:
-            return collective
-    return None
+    return None if "barrier" in name else collective_named(name.rpartition(":")[2])
 
 
 def _from_flight_recorder(document: Mapping[str, Any]) -> Record:

@@ -145,9 +145,8 @@ def _of_run(text: str, name: str) -> list[Results]:
     found: list[Results] = []
     for heading, part in _sections(text):
         rows = parse_output(part if part.endswith("\n") else f"{part}\n").rows
-        cells = [
-            (row.size_bytes, cell, place) for row in rows for place, cell in _places(row.out_of_place, row.in_place)
-        ]
+        both = [(row.size_bytes, (row.out_of_place, row.in_place)) for row in rows]
+        cells = [(size_bytes, cell, bool(place)) for size_bytes, pair in both for place, cell in enumerate(pair)]
         ratio = _bus_ratio(cells)
         collective = collective_named(heading) or collective_named(name)
         if collective is None and rows:
@@ -195,11 +194,6 @@ def _bus_ratio(cells: Iterable[tuple[int, TableCell, bool]]) -> float | None:
     bandwidths = [cell.bandwidths for _, cell, _ in cells if cell.bandwidths is not None]
     algbw, busbw = max(bandwidths, default=(0.0, 0.0))
     return busbw / algbw if algbw >= 1 and math.isfinite(busbw) else None
-
-
-def _places(out_of_place: TableCell, in_place: TableCell) -> Iterator[tuple[bool, TableCell]]:
-    yield False, out_of_place
-    yield True, in_place
 
 
 def _measured(cells: Iterable[tuple[int, TableCell, bool]]) -> Iterator[ResultRow]:
