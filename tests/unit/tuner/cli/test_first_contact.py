@@ -100,10 +100,7 @@ def test_results_go_to_stdout_and_fit_80_columns(
 
 
 def test_reading_commands_make_no_data_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = folder / "cache" / "chorale" / "native"  # where `doctor` builds what it tries
-    kept.mkdir(parents=True)
     for arguments in (
-        ("doctor", "--json"),
         ("synth", "ring:4"),
         ("token", "list"),
         ("fabric", "status"),

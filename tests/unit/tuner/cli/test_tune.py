@@ -73,7 +73,7 @@ def test_the_alias_goes_back_on_request(capsys: pytest.CaptureFixture[str], home
 
 
 @pytest.mark.parametrize(
-    ("network", "output", "code"), [("ring:5", "best", 1), ("ring:4", "best", 1), ("ring:4", "/nowhere/at/all", 2)]
+    ("network", "output", "code"), [("ring:5", ".", 1), ("ring:4", ".", 1), ("ring:4", "/nowhere/at/all", 2)]
 )
 def test_best_without_an_answer(
     capsys: pytest.CaptureFixture[str], home: Home, network: str, output: str, code: int
