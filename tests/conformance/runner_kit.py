@@ -157,6 +157,7 @@ def a_changed_input_is_noticed(factory: Factory) -> None:
 
 def a_hang_is_a_timeout_that_names_the_blocks(factory: Factory) -> None:
     with opened(factory) as runner:
+        measured(runner.submit(request_of(RING)))  # so that ranks that stay have started
         start = time.monotonic()
         outcome = runner.submit(request_of(with_deadlock(RING, 1), timeout_s=1.0))
         seconds = time.monotonic() - start
