@@ -115,23 +115,6 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
     return search.to(nodes, 0, second.cells, TRIES_PER_NODE * source.node_count)[0]
 
 
-def shape_key(topology: Topology) -> str:
-    """Return a content id that is equal for topologies which differ in names and numbering only.
-
-    Different networks may share it, for example regular ones of equal size: it finds candidates, and
-    `isomorphism` decides. O(links * log nodes).
-    """
-    colouring = _Colouring.of(topology)
-    facts = {
-        "format": "chorale-shape/2",
-        "bandwidth_unit": topology.bandwidth_unit,
-        "kinds": colouring.kinds,
-        "bandwidths": topology.links.bandwidths,
-        "latencies_s": topology.links.latencies_s,
-    }
-    return content_id(facts, (colouring.trace, colouring.cells.size))
-
-
 def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
     """Whether every compute node can be taken to every other by a symmetry; None if undecided.
 

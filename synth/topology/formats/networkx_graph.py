@@ -126,17 +126,11 @@ def _plain(value: Fraction) -> int | Fraction:
 _WAY_OUT = "correct the file"
 
 
-def from_graphml(content: bytes, spec: str = "file:topology.graphml") -> Topology:
-    """Return the checked topology in `content`, read as `from_networkx` reads the graph.
-
-    Entities and external references are refused before anything is expanded. Default values of keys apply.
-    Raises InvalidInput.
-    """
-    return from_graphml_root(parse_xml(content, "a GraphML file"), spec)
-
-
 def from_graphml_root(root: Element, spec: str) -> Topology:
-    """Return the checked topology below the root element of a GraphML file."""
+    """Return the checked topology below the root element of a GraphML file, read as `from_networkx` reads the graph.
+
+    Default values of keys apply. Raises InvalidInput.
+    """
     if tag_of(root) != "graphml":
         raise InvalidInput("an XML topology file must be GraphML", f"a file of <{root.tag}>", "convert the file")
     # Refuse what NetworkX would repair without notice: repeated nodes, and links of nodes that do not exist

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chorale.synth.topology.automorphism import carries
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.symmetry_search import isomorphism, shape_key
+from chorale.synth.topology.symmetry_search import isomorphism
 from chorale.synth.topology.topology import Topology
 from tests.properties import random_cases
 from tests.strategies import MIXED, strongly_connected_topologies
@@ -59,7 +59,6 @@ def test_a_renamed_network_is_recognised(spec):
     found = isomorphism(network, other)
     assert found is not None
     assert is_carried(network, other, tuple(found.tolist()))
-    assert shape_key(network) == shape_key(other)
 
 
 @random_cases(150)
@@ -71,14 +70,12 @@ def test_every_answer_is_that_of_all_permutations(first, second):
     assert (found is not None) == expected
     if expected:
         assert is_carried(first, second, tuple(found.tolist()))
-        assert shape_key(first) == shape_key(second)
 
 
 @random_cases(100)
 @given(ANY, st.integers(0, 2**31))
-def test_names_do_not_change_the_key(network, seed):
+def test_a_renaming_is_carried_and_found(network, seed):
     other, new_node = renamed(network, seed)
-    assert shape_key(network) == shape_key(other)
     assert carries(network, other, new_node)
     assert isomorphism(network, other) is not None
 
@@ -103,5 +100,4 @@ def test_the_search_gives_up_in_bounded_time():
 
     rook = graph({(0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 0)})
     shrikhande = graph({(0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)})
-    assert shape_key(rook) == shape_key(shrikhande)
     assert isomorphism(rook, shrikhande) is None

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.formats.files import from_bytes
-from chorale.synth.topology.formats.networkx_graph import from_graphml, from_networkx, to_networkx
+from chorale.synth.topology.formats.networkx_graph import from_networkx, to_networkx
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
@@ -25,7 +25,7 @@ def test_round_trip_through_graphml_keeps_the_id(topology):
     graph = to_networkx(topology)
     for _, _, data in graph.edges(data=True):
         data.update(bandwidth=str(data["bandwidth"]), latency_s=str(data["latency_s"]))
-    assert from_graphml(graphml(graph)).id == topology.id
+    assert from_bytes(graphml(graph), "file:x.graphml").id == topology.id
 
 
 def graphml(graph: nx.Graph) -> bytes:
@@ -45,7 +45,7 @@ def graphml(graph: nx.Graph) -> bytes:
 )
 def test_plain_graphs_have_unit_capacity(graph, spec):
     assert from_networkx(graph).id == parse_topology(spec).id
-    assert from_graphml(graphml(graph)).id == parse_topology(spec).id
+    assert from_bytes(graphml(graph), "file:x.graphml").id == parse_topology(spec).id
 
 
 def test_attributes_are_read():
@@ -56,7 +56,7 @@ def test_attributes_are_read():
     topology = from_networkx(graph)
     assert topology.node_ids == ("a", "b", "s")
     assert topology.links.bandwidths == (3, Fraction(25, 2))
-    assert from_graphml(graphml(graph)).id == topology.id
+    assert from_bytes(graphml(graph), "file:x.graphml").id == topology.id
 
 
 def test_defaults_of_graphml_keys_apply():
