@@ -93,7 +93,7 @@ class Job(BaseModel):
 
 _metadata = sql.MetaData()
 _jobs = sql.Table(
-    "jobs",
+    "requested_jobs",  # "jobs" are those of versions whose requests had no kind
     _metadata,
     sql.Column("id", sql.String, primary_key=True),
     sql.Column("number", sql.Integer, index=True),
