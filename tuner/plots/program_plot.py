@@ -35,10 +35,9 @@ def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None
         rows = np.flatnonzero(trace.adds == adds)
         start, left, low = trace.start_s[rows] * 1e6, trace.left_s[rows] * 1e6, lane[rows] + 0.14
         corners = np.stack([start, low, left, low, left, low + 0.72, start, low + 0.72], axis=1).reshape(-1, 4, 2)
-        style = {"facecolors": colour, "edgecolors": "white", "linewidths": 0.4, "zorder": 3}
-        axes.add_collection(
-            PolyCollection(list(corners), **style)
-        )  # one object: matplotlib takes milliseconds for each
+        # One object: matplotlib takes milliseconds for each
+        shapes = PolyCollection(list(corners), facecolors=colour, edgecolors="white", linewidths=0.4, zorder=3)
+        axes.add_collection(shapes)
     # Tell ranks apart by shade, and lanes by whom they send to
     ranks, first, count = np.unique(lanes[:, 0], return_index=True, return_counts=True)
     for index, (top, height) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
