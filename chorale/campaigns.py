@@ -119,7 +119,7 @@ def _spec_of(network: Network) -> str:
     spec = network_of(network).spec
     if load_topology(spec).id != network_of(network).id:
         way_out = "save it as JSON and give file:PATH"
-        raise InvalidInput("a network to tune must be described by its spec", spec, way_out)
+        raise InvalidInput("{} has no spec, and campaigns need one", spec, way_out)
     return spec
 
 
@@ -176,7 +176,7 @@ class TuningResult(Methods, Shown, TuneReport):
         """Return the Optuna study of the search. Raises CheckFailed if no trial was chosen by one."""
         if self._study is None:
             way_out = "start it anew, or with more trials"
-            raise CheckFailed("a launch must have had trials to have a study", self.name, way_out)
+            raise CheckFailed("the launch {} has no study, because it has no trials", self.name, way_out)
         return self._study
 
     def to_frame(self) -> DataFrame:

@@ -84,7 +84,7 @@ def network_of(network: Network) -> Topology:
     given: object = network  # callers without a type checker give anything
     if not isinstance(given, str | nx.Graph):
         way_out = "give a spec such as 'torus:4x4', a topology or a NetworkX graph"
-        raise InvalidInput("a network must be a spec, a topology or a graph", network, way_out)
+        raise InvalidInput("cannot make a network from {}", network, way_out)
     return load_topology(network) if isinstance(network, str) else from_networkx(network)
 
 

@@ -23,12 +23,12 @@ def open_regular(path: str | Path) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:  # a path with a byte of zero
-        raise InvalidInput("an input file must be readable", f"{path!r}: {error}", "check the path") from None
+        raise InvalidInput("cannot read {}", f"{path!r}: {error}", "check the path") from None
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
         value = f"{path}: it is {_KINDS.get(kind, 'something else')}"
-        raise InvalidInput("an input must be a regular file", value, "write what it gives into a file")
+        raise InvalidInput("{} is not a regular file", value, "copy its content into a file")
     return open(descriptor, "rb")
 
 
@@ -42,7 +42,7 @@ def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
             too_large = os.fstat(stream.fileno()).st_size > max_bytes
             content = b"" if too_large else stream.read(max_bytes + 1)  # files of the system tell no size before
     except OSError as error:
-        raise InvalidInput("an input file must be readable", f"{path}: {error.strerror}", "check the path") from error
+        raise InvalidInput("cannot read {}", f"{path}: {error.strerror}", "check the path") from error
     if too_large or len(content) > max_bytes:
         limit = f"{max_bytes // 2**20} MiB" if max_bytes % 2**30 else f"{max_bytes // 2**30} GiB"
         raise InvalidInput(f"an input file must be at most {limit}", path, "use a smaller file")

@@ -61,5 +61,5 @@ def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:
         ranks.setdefault(digest, []).append(rank)
     if len(ranks) > 1:
         texts = (f"ranks {', '.join(map(str, each))}: {digest[:12] or 'none'}" for digest, each in ranks.items())
-        rule = "all ranks of a job must have the same tuning table"
+        rule = "the ranks of the job have different tuning tables: {}"
         raise InvalidInput(rule, "; ".join(texts), "give all of them the same file in CHORALE_TABLE")

@@ -69,7 +69,7 @@ def merge(records: Sequence[Record]) -> Record:
     """Return the sum of `records` (at least one). Raises InvalidInput if their jobs had different numbers of ranks."""
     ranks = sorted({record.ranks for record in records})
     if len(ranks) != 1:
-        rule = "records that are put together must be of jobs with as many ranks"
+        rule = "the records are of jobs with different numbers of ranks: {}"
         raise InvalidInput(rule, ", ".join(map(str, ranks)), "use them one by one")
     calls: dict[CallKey, CallCount] = {}
     for record in records:

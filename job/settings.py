@@ -51,7 +51,7 @@ class JobSettings:
             raise InvalidInput("CHORALE_STRICT must be 0 or 1", strict, "set one of them, or none")
         transport = environment.get("CHORALE_TRANSPORT") or "auto"
         if transport not in TRANSPORTS:
-            raise InvalidInput("CHORALE_TRANSPORT must be known", transport, f"choose from {', '.join(TRANSPORTS)}")
+            raise InvalidInput("unknown CHORALE_TRANSPORT '{}'", transport, f"choose from {', '.join(TRANSPORTS)}")
         table = environment.get("CHORALE_TABLE")
         # Return the seconds between two looks; InvalidInput unless `text` is empty or a number, 0 to an hour.
         text = environment.get("CHORALE_RELOAD")
@@ -60,7 +60,7 @@ class JobSettings:
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= 3600:
-            rule = "CHORALE_RELOAD must be a number of seconds from 0, which is never, to 3600"
+            rule = "CHORALE_RELOAD must be a number of seconds from 0 (never) to 3600"
             raise InvalidInput(rule, text, "set such a number, or none for 1")
         plan_bytes = environment.get("CHORALE_PLAN_BYTES") or str(_PLAN_BYTES)
         if not plan_bytes.isdecimal() or not 0 < int(plan_bytes) < 2**40:
@@ -84,7 +84,7 @@ def _file_of_table(path: Path) -> bytes:
     try:
         return read_file(path, MAX_TABLE_BYTES)
     except InvalidInput as error:
-        raise InvalidInput("a tuning table must be a file that can be read", error.value, "name another") from error
+        raise InvalidInput("cannot read the tuning table: {}", error.value, "check the path") from error
 
 
 def read_table(path: Path) -> tuple[Table, str]:
@@ -92,8 +92,11 @@ def read_table(path: Path) -> tuple[Table, str]:
     table, digest = parse_table(_file_of_table(path))
     for entry in table.entries:
         if entry.program is not None and entry.program not in table.programs:
-            rule, way_out = "a tuning table must have the programs that its entries name", "see chorale table verify"
-            raise InvalidInput(rule, f"none with the digest {entry.program[:12]}", way_out)
+            rule, way_out = (
+                "an entry of the tuning table names a program that is not in it: {}",
+                "see chorale table verify",
+            )
+            raise InvalidInput(rule, f"digest {entry.program[:12]}", way_out)
     return table, digest
 
 
@@ -118,7 +121,7 @@ def job_table(path: Path) -> tuple[Table, str]:
     folder = native_folder().parent / "tables"
     if not make_private(folder):
         raise Unavailable(
-            "what was checked needs a folder that can be written", str(folder), "set XDG_CACHE_HOME to one"
+            "digests of checked programs cannot be stored in {}", str(folder), "set XDG_CACHE_HOME to one"
         )
     mark = folder / f"{digest}-{__version__}"
     if mark.exists():
@@ -126,7 +129,9 @@ def job_table(path: Path) -> tuple[Table, str]:
     from chorale.job.table.verification import checked_table  # noqa: PLC0415 - only for what nobody has looked at
     from chorale.runners.measurement.machine import acquire_lock  # noqa: PLC0415 - as above
 
-    busy = Unavailable("a tuning table must be checked in time", "another process checks one", "try again")
+    busy = Unavailable(
+        "the check of the tuning table took too long: {}", "another process is checking one", "try again"
+    )
     lock = acquire_lock(mark.parent / "lock", _CHECK_LIMIT_S, busy)
     try:
         violations = [] if mark.exists() else checked_table(data)[1]
@@ -156,7 +161,7 @@ def table_key() -> bytes | None:
     try:
         return read_secret(Path(name), "make one: (umask 077; openssl rand -hex 32 > table.key)").encode()
     except OSError as error:
-        rule, way_out = "CHORALE_TABLE_KEY must name a file that can be read", "name another, or unset it"
+        rule, way_out = "cannot read the file of CHORALE_TABLE_KEY: {}", "name another, or unset it"
         raise InvalidInput(rule, f"{name}: {error.strerror}", way_out) from error
 
 

@@ -120,7 +120,9 @@ def uneven_collective(
     if name not in UNEVEN:
         raise InvalidInput("sizes are for " + ", ".join(UNEVEN), name.value, "choose one of these")
     if min(counts, default=0) < 0 or not any(counts):
-        raise InvalidInput("sizes of shards must be 0 or more, and not all 0", counts[:8], "give a size to some shard")
+        raise InvalidInput(
+            "sizes of shards must not be negative, nor all 0", counts[:8], "enter a size above 0 for some shard"
+        )
     groups = None if members is None else tuple(tuple(int(rank) for rank in ranks) for ranks in members)
     if (groups is None) == (name in ROUTED) or (groups is not None and not _fit(groups, len(counts))):
         rule = f"each shard of {' and '.join(ROUTED)}, and of no other collective, must have a source and targets"
@@ -150,7 +152,7 @@ def require_collective(maker: str, collective: Collective, supported: Iterable[C
         return
     *others, last = (name.value for name in names)
     choice = f"{', '.join(others)} or {last}" if others else last
-    raise InvalidInput(f"{maker} makes {choice}", collective.name.value, f"choose {choice}")
+    raise InvalidInput(f"{maker} makes {choice}, not {{}}", collective.name.value, f"choose {choice}")
 
 
 def parse_collective(text: str, root: int = 0) -> Collective:

@@ -53,7 +53,7 @@ class CustomCollective:
             if not 1 <= value <= largest:
                 raise InvalidInput(f"{what} of a collective must be 1 to {largest}", value, "change it")
         if not self.required:
-            raise InvalidInput("a collective must require something", "no outputs", "say what must be where")
+            raise InvalidInput("the collective requires no result", "", "list what must be where under `outputs`")
         if sum(len(each.sources) for each in self.required) > MAX_CONTRIBUTIONS:
             raise InvalidInput(f"outputs must have at most {MAX_CONTRIBUTIONS} sources", "more", "use fewer chunks")
         for each in self.required:
@@ -73,7 +73,7 @@ class CustomCollective:
             rule = f"an output must be the sum of 1 to {self.ranks} chunks, as many as there are ranks"
             raise InvalidInput(rule, f"{len(each.sources)} for {place}", "name its sources")
         if len(set(each.sources)) < len(each.sources):
-            raise InvalidInput("a sum must take each chunk once", place, "name each source once")
+            raise InvalidInput("a sum contains a chunk twice: {}", place, "name each source once")
         for rank, chunk in each.sources:
             if not (0 <= rank < self.ranks and 0 <= chunk < self.input_chunks):
                 rule = f"sources must be of {self.ranks} ranks and {self.input_chunks} input chunks"

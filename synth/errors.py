@@ -1,4 +1,4 @@
-"""Errors that state the rule, the offending value and how to fix it."""
+"""Errors that say what is wrong with a value and what to do about it."""
 
 import re
 
@@ -8,8 +8,13 @@ from chorale.synth.redaction import redacted
 class ChoraleError(Exception):
     """Base of every error that Chorale raises on purpose.
 
-    `rule` is the violated rule, `value` the offending value, `way_out` what to do about it. The text is one line, so
-    that a command can print it; passwords in addresses are replaced by `***`.
+    Args:
+        rule: what is wrong. `{}` stands for the value: "the folder {} does not exist". Without `{}`, the value follows
+            the text: "--k must be at least 1" becomes "--k must be at least 1, got 0".
+        value: the value; empty if the text says everything.
+        way_out: what to do about it.
+
+    The message is one line, so that a command can print it as it is. Passwords in addresses become `***`.
     """
 
     exit_code = 2
@@ -21,11 +26,19 @@ class ChoraleError(Exception):
         self.value = value
         self.way_out = way_out
 
-    def __str__(self) -> str:
+    @property
+    def problem(self) -> str:
+        """What is wrong with the value, in one line."""
         is_of_user = isinstance(self, InvalidInput) and not isinstance(self.value, BaseException)
         value = _one_line(self.value, _VALUE_CHARACTERS if is_of_user else _CAUSE_CHARACTERS)
-        text = f"{self.rule}; got {value}; {self.way_out}"
+        if "{}" in self.rule:
+            text = self.rule.replace("{}", value, 1)
+        else:
+            text = f"{self.rule}, got {value}" if value else self.rule
         return " ".join(text.splitlines())  # a rule may name a key of a file
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.way_out}"
 
 
 class InvalidInput(ChoraleError):
@@ -33,15 +46,15 @@ class InvalidInput(ChoraleError):
 
 
 class UnknownName(InvalidInput):
-    """Raised for an unknown name; `kind` says what was looked up, such as `method`."""
+    """An unknown name. `kind` says what was looked up, for example `method`."""
 
     def __init__(self, kind: str, value: object, way_out: str) -> None:
         super().__init__(kind, value, way_out)
         self.rule = f"unknown {self.rule}"
 
-    def __str__(self) -> str:
-        value = str(self.value)
-        return " ".join(f"{self.rule} {_one_line(value)!r}; {self.way_out}".split())
+    @property
+    def problem(self) -> str:
+        return " ".join(f"{self.rule} {_one_line(str(self.value))!r}".split())
 
 
 class CheckFailed(ChoraleError):

@@ -34,4 +34,4 @@ def require(module: str) -> None:
 
 def _unavailable(extra: str, module: str) -> Unavailable:
     way_out = f"run: pip install 'chorale-collectives[{extra}]'"
-    return Unavailable(f"this needs the extra {extra!r}", f"no module {module}", way_out)
+    return Unavailable(f"this needs the extra {extra!r}, because there is {{}}", f"no module {module}", way_out)

@@ -68,7 +68,7 @@ class GrowingProgram:
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
-            rule, value = "the linear-program solver must find an optimum", self._solver.modelStatusToString(status)
+            rule, value = "the linear program was not solved: {}", self._solver.modelStatusToString(status)
             raise Unavailable(rule, f"HiGHS: {value}", self._way_out)
         solution = self._solver.getSolution()
         return np.array(solution.col_value), np.array(solution.row_dual)

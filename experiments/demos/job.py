@@ -108,7 +108,7 @@ def measure(
         if isinstance(outcome, RunFailure):
             missing.append(f"{name}: {outcome.kind}: {outcome.message}")
             if name == "local":
-                raise CheckFailed("programs must run on the fabric", missing[-1], "see `chorale doctor`")
+                raise CheckFailed("a program does not run on the fabric: {}", missing[-1], "see `chorale doctor`")
             continue
         for program, results in outcome.results.items():
             is_library = program.startswith(LIBRARY)

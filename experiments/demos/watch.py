@@ -223,7 +223,7 @@ def wait_until(what: str, holds: Callable[[], bool], limit_s: float = _WAIT_LIMI
     deadline_s = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > deadline_s:
-            raise CheckFailed(f"within {limit_s:g} s {what}", "it did not happen", "see what was printed above")
+            raise CheckFailed(f"{what} did not happen within {limit_s:g} s", "", "read the output above")
         time.sleep(_POLL_S)
 
 

@@ -299,7 +299,7 @@ def _rows(case: _Live) -> list[Row]:
     with LocalRunner(case.link_mbps, probe=False) as runner:
         outcome = runner.submit(request)
     if isinstance(outcome, RunFailure):
-        raise Unavailable("the experiment needs the local runner", outcome.message, "see `chorale doctor`")
+        raise Unavailable("the experiment needs the local runner: {}", outcome.message, "see `chorale doctor`")
     [acting], [alone] = (outcome.results[name] for name in DEPTHS)
     ratios = sorted(slow / fast for slow, fast in zip(alone.times_s, acting.times_s, strict=True))
     bound = in_network_bound(topology, ALLREDUCE)

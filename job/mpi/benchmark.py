@@ -48,7 +48,7 @@ def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespac
         command: list[str | Path] = [find_mpicc(), "-O2", NATIVE / "collective_times.c", "-o", program]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMPILE_S)  # noqa: S603
         if done.returncode:
-            raise Unavailable("mpicc must compile a program", done.stderr.strip()[-500:], "install a C compiler")
+            raise Unavailable("mpicc cannot compile a program: {}", done.stderr.strip()[-500:], "install a C compiler")
         served = (
             f"LD_PRELOAD={preload_library()}",
             f"CHORALE_TABLE={options.table.resolve()}",
@@ -63,7 +63,7 @@ def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespac
         counts = json.loads(report.read_text())
     if not counts["programs"]:
         way_out = "name a table that covers the collective and its sizes"
-        raise CheckFailed("programs of the table must run", f"none did: {counts['fallbacks']}", way_out)
+        raise CheckFailed("no program of the table ran: {}", f"{counts['fallbacks']}", way_out)
     rows = []
     for size in sizes:
         mpi_us, chorale_us = (statistics.median(times[name][size]) * 1e6 for name in ("mpi", "chorale"))
@@ -86,13 +86,13 @@ def _launched(
         started.close()
     if code is None:
         way_out = "allow more time by --timeout, or name fewer sizes"
-        raise CheckFailed("the program must end in time", f"not after {options.timeout} s", way_out)
+        raise CheckFailed("the program did not finish within {}", f"{options.timeout} s", way_out)
     said = [line.split() for line in lines]
     times = {int(each[1]): [float(word) for word in each[2:]] for each in said if each[:1] == ["times"]}
     wrong = [each[1] for each in said if each[:1] == ["wrong"]]
     if wrong or code or set(times) != set(sizes):
         found = f"wrong at {wrong} bytes" if wrong else "; ".join(lines[-3:]) or f"it ended with code {code}"
-        raise CheckFailed("every rank must end well, with right results", found, "see what it says")
+        raise CheckFailed("some ranks failed or had wrong results: {}", found, "read their messages")
     return times
 
 
@@ -101,11 +101,13 @@ def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]
     table, _ = read_table(options.table)
     spec = options.topology or table.topology.get("spec")
     if not isinstance(spec, str):
-        raise InvalidInput("the topology must be known", "the table does not say it", "name it by --topology")
+        raise InvalidInput("the table does not state its topology", "", "name it by --topology")
     topology = parse_topology(spec)
     if topology.compute_count != table.ranks:
         ranks = f"{topology.compute_count} and {table.ranks}"
-        raise InvalidInput("topology and table must have as many ranks", ranks, "name another by --topology")
+        raise InvalidInput(
+            "topology and table have different numbers of ranks: {}", ranks, "name another by --topology"
+        )
     unit = _ELEMENT_BYTES * table.ranks
     sizes = list(dict.fromkeys(-(-size // unit) * unit for size in parse_sizes(options.sizes)))
     if max(sizes) > _MOST_BYTES:

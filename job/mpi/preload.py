@@ -53,7 +53,7 @@ def _loadable(folder: Path) -> Path:
         if not set(" \t\n:$") & set(str(place)):
             return place
     way_out = "set XDG_CACHE_HOME to a folder without spaces, colons and dollar signs in its path"
-    raise Unavailable("the loader takes no such path in LD_PRELOAD", str(folder), way_out)
+    raise Unavailable("LD_PRELOAD does not work with the path {}", str(folder), way_out)
 
 
 def find_mpicc() -> Path:
@@ -62,7 +62,9 @@ def find_mpicc() -> Path:
     beside = mpiexec.parent / "mpicc"
     path = str(beside) if beside.exists() else shutil.which("mpicc")
     if path is None:
-        raise Unavailable("the preloaded library needs mpicc", f"none beside {mpiexec}", "install MPI's header files")
+        raise Unavailable(
+            "the preloaded library needs mpicc: {}", f"there is none next to {mpiexec}", "install MPI's header files"
+        )
     return Path(path)
 
 
@@ -79,14 +81,14 @@ def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
         done = subprocess.run([mpicc, "-show"], capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         found = getattr(error, "strerror", None) or error
-        raise Unavailable("mpicc must say where MPI is", f"{mpicc}: {found}", way_out) from error
+        raise Unavailable("mpicc does not say where MPI is: {}", f"{mpicc}: {found}", way_out) from error
     words = shlex.split(done.stdout)
     definitions = tuple(word for word in words if word.startswith("-D"))
     includes, folders = ([Path(word[2:]) for word in words if word.startswith(flag)] for flag in ("-I", "-L"))
     names = [f"lib{word[2:]}.so" for word in words if word in _LIBRARIES] or ["libmpi.so"]
     libraries = [folder / name for name in names for folder in folders if (folder / name).exists()]
     if not libraries:
-        raise Unavailable("MPI's library must be there", f"no {' or '.join(names)} in {folders}", way_out)
+        raise Unavailable("MPI's library was not found: {}", f"no {' or '.join(names)} in {folders}", way_out)
     return (*_NO_CPP, *definitions), tuple(includes), libraries[0].absolute()
 
 
@@ -110,5 +112,7 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
         fresh.replace(path)  # jobs that run keep the old one
     except OSError as error:
         way_out = "name a folder that exists and can be written"
-        raise InvalidInput("the library needs a folder", f"{path.parent}: {error.strerror}", way_out) from error
+        raise InvalidInput(
+            "cannot create the folder of the library: {}", f"{path.parent}: {error.strerror}", way_out
+        ) from error
     return path

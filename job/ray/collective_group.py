@@ -41,7 +41,7 @@ class ChoraleRayGroup(BaseGroup):
         settings = JobSettings.from_environment()
         if settings.table is None:
             rule = "the backend CHORALE needs a tuning table"
-            raise InvalidInput(rule, "none", "set CHORALE_TABLE to one, for all actors (runtime_env env_vars)")
+            raise InvalidInput(rule, "", "set CHORALE_TABLE to one, for all actors (runtime_env env_vars)")
         table, digest = job_table(settings.table)
         current_report().table, current_report().ranks = digest, world_size
         exchange = store_exchange(group_name, rank, world_size, _LIMIT_S)
@@ -142,7 +142,9 @@ class ChoraleRayGroup(BaseGroup):
         if not isinstance(answer, JobEntry):
             if self._strict and answer is not Fallback.LIBRARY:
                 call = f"{collective} of {size_bytes} bytes of {dtype}: {answer}"
-                raise InvalidInput("CHORALE_STRICT=1 runs what the table covers", call, "add an entry, or unset it")
+                raise InvalidInput(
+                    "CHORALE_STRICT=1, and the table does not cover {}", call, "add an entry, or unset it"
+                )
             current_report().count_fallback(answer.value, collective, size_bytes)
             return False
         start, program = time.perf_counter(), str(answer.program)
@@ -162,7 +164,9 @@ class ChoraleRayGroup(BaseGroup):
 
     def _gloo(self) -> Any:
         if self._inner is None:
-            raise Unavailable("what the tuning table does not cover is Gloo's", "torch is not installed", "install it")
+            raise Unavailable(
+                "calls that the tuning table does not cover need Gloo, but torch is not installed", "", "install it"
+            )
         return self._inner
 
 

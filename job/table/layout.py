@@ -85,8 +85,8 @@ def require_signature(data: bytes, key: bytes) -> None:
     """Raise InvalidInput unless `data`, a whole table, was signed with `key`."""
     digest, signed = (*data[:400].split(b"\n")[1].split()[3:], b"")[:2]
     if not hmac.compare_digest(signed, signature(digest.decode(errors="replace"), key).encode()):
-        rule = "a tuning table must be signed with the key of CHORALE_TABLE_KEY"
-        value = "a signature by another key" if signed else "none"
+        rule = "the tuning table is not signed with the key of CHORALE_TABLE_KEY: {}"
+        value = "it has the signature of another key" if signed else "it has no signature"
         raise InvalidInput(rule, value, "sign it where the key is: chorale table write --sign")
 
 
@@ -121,7 +121,7 @@ def parse_table(data: bytes) -> tuple[Table, str]:
     except InvalidInput:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
-        raise InvalidInput("a tuning table must have what its format says", error, _WAY_OUT) from error
+        raise InvalidInput("the tuning table is damaged: {}", error, _WAY_OUT) from error
 
 
 _NO_TABLE = "name such a file; `chorale table write` makes one of a campaign, schedules or programs"
@@ -138,13 +138,13 @@ def _sections(data: bytes) -> tuple[str, bytes, bytes, bytes]:
         header, index, blobs = map(int, words[:3])
         digest = words[3]
     except (ValueError, IndexError) as error:
-        raise InvalidInput("the second line of a tuning table says its lengths", second[:80], _WAY_OUT) from error
+        raise InvalidInput("the second line of a tuning table must state its lengths", second[:80], _WAY_OUT) from error
     if (
         min(header, index, blobs) < 0
         or len(rest) != header + index + blobs
         or hashlib.sha256(rest).hexdigest() != digest
     ):
-        raise InvalidInput("a tuning table must have the checksum in its second line", "another", _WAY_OUT)
+        raise InvalidInput("the checksum in the second line of the tuning table is wrong", "", _WAY_OUT)
     return digest, rest[:header], rest[header : header + index], rest[header + index :]
 
 

@@ -98,7 +98,7 @@ def require_disjoint(entries: Sequence[JobEntry], way_out: str) -> None:
     if pairs:
         texts = [f"{describe(one)} and {SizeRange.of(other)}" for one, other in pairs[:MAX_NAMED]]
         more = [f"{len(pairs) - MAX_NAMED} more"] if len(pairs) > MAX_NAMED else []
-        raise InvalidInput("entries for the same must not overlap in size", "; ".join([*texts, *more]), way_out)
+        raise InvalidInput("two entries cover the same sizes: {}", "; ".join([*texts, *more]), way_out)
 
 
 PREFERENCES = ("first", "last")
@@ -116,16 +116,16 @@ def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     the network of the job, so it can be merged with any.
     """
     if prefer not in (None, *PREFERENCES):
-        raise InvalidInput("unknown preference between tables", prefer, f"choose {' or '.join(PREFERENCES)}")
+        raise InvalidInput("unknown preference '{}'", prefer, f"choose {' or '.join(PREFERENCES)}")
     # The network of all that say one; InvalidInput for different jobs
     way_out = "merge tables of one job only"
     ranks = sorted({table.ranks for table in tables})
     if len(ranks) > 1:
-        raise InvalidInput("tables must be for the same ranks", f"{', '.join(map(str, ranks))} ranks", way_out)
+        raise InvalidInput("the tables are for different ranks: {}", f"{', '.join(map(str, ranks))} ranks", way_out)
     known = {table.topology.get("id"): table.topology for table in tables if table.topology}
     if len(known) > 1:
         specs = ", ".join(str(topology.get("spec")) for topology in known.values())
-        raise InvalidInput("tables must be for the same network", specs, way_out)
+        raise InvalidInput("the tables are for different networks: {}", specs, way_out)
     topology = next(iter(known.values()), {})
     ordered = tables[::-1] if prefer == "last" else tables
     entries = _joined(ordered, strict=prefer is None)
@@ -156,7 +156,9 @@ def _joined(tables: Sequence[Table], strict: bool) -> list[JobEntry]:
     if strict and conflicts:
         more = [f"{len(conflicts) - MAX_NAMED} more"] if len(conflicts) > MAX_NAMED else []
         value = "; ".join([*conflicts[:MAX_NAMED], *more])
-        raise InvalidInput("tables must not say different things of the same sizes", value, "choose one with --prefer")
+        raise InvalidInput(
+            "the tables name different programs for the same sizes: {}", value, "choose one with --prefer"
+        )
     return [entry for entries in joined.values() for entry in entries]
 
 

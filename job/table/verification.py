@@ -46,7 +46,7 @@ def checked_table(data: bytes) -> tuple[Table | None, list[TableViolation]]:
     except InvalidInput as error:
         if not data.startswith(f"{FORMAT}\n".encode()):
             raise
-        return None, [TableViolation("file", f"{error.rule}: {error.value}")]
+        return None, [TableViolation("file", error.problem)]
     violations = [*_of_entries(table)]
     if not violations and table_bytes(table).split(b"\n", 2)[2] != data.split(b"\n", 2)[2]:
         violations.append(TableViolation("index", "the lines for native readers say something else than the header"))

@@ -77,7 +77,7 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
         return kind, _numbered(backend(*where, settings))
     plugin = dist.Backend._plugins.get(name.upper())
     if plugin is None or plugin.extended_api:
-        raise Unavailable("the inner backend cannot be created here", name, "set CHORALE_INNER to another")
+        raise Unavailable("the inner backend '{}' cannot be created here", name, "set CHORALE_INNER to another")
     return kind, plugin.creator_fn(*where, options.timeout)
 
 

@@ -260,7 +260,7 @@ class GroupPrograms:
         if self.strict and reason is not Fallback.LIBRARY:
             call = f"{collective} of {size_bytes} bytes of {_name(dtype)}: {reason}"
             way_out = "add an entry for it to the table, `library` if need be, or unset CHORALE_STRICT"
-            raise InvalidInput("CHORALE_STRICT=1 runs what the tuning table covers, and nothing else", call, way_out)
+            raise InvalidInput("CHORALE_STRICT=1, and the tuning table does not cover {}", call, way_out)
         current_report().count_fallback(reason.value, collective, size_bytes)
 
     def stop(self, reason: str) -> None:

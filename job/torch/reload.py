@@ -75,7 +75,9 @@ class StoreExchange:
             f"rank {rank} of the group: {value['error']}" for rank, value in enumerate(values) if "error" in value
         ]
         if errors:
-            raise Unavailable("all ranks must be able to run programs", "; ".join(errors), "see what these ranks say")
+            raise Unavailable(
+                "some ranks cannot run programs: {}", "; ".join(errors), "see the messages of these ranks"
+            )
         return [value["texts"] for value in values]
 
     def give_up(self, reason: str) -> None:
@@ -203,7 +205,7 @@ class TableReload:
             limit_s = 3 * self._group.limit_s
             is_settled = self._changed.wait_for(lambda: self._switch or self._failure or self.hold == _NEVER, limit_s)
             if self._failure or not is_settled:
-                rule = "ranks that prepared another tuning table must agree when to run it"
+                rule = "the ranks could not agree when to switch to the new tuning table: {}"
                 value = self._failure or f"no decision after {limit_s} s"
                 raise Unavailable(rule, value, "see whether rank 0 of the group still runs, and start the job again")
             if self._switch is None or self.calls < self._switch[0]:
@@ -271,7 +273,7 @@ class TableReload:
             sleep(0.05)
         table, seen = job_table(self._path)
         if seen != digest:
-            rule = "all ranks must have the new tuning table"
+            rule = "a rank has another new tuning table: {}"
             raise InvalidInput(rule, f"{seen[:12]} instead of {digest[:12]}", "give all of them the same file")
         return table
 

@@ -161,11 +161,11 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
     """Raise InvalidInput, before the graph is damaged, if a program cannot be captured in a CUDA graph."""
     call = f"{collective} of {size_bytes} bytes"
     if not is_idle:
-        rule = "a program goes into a CUDA graph by the thread that captures, with none before it in the background"
+        rule = "{} cannot be captured in a CUDA graph while earlier collectives run in the background"
         raise InvalidInput(rule, call, "wait for all asynchronous collectives before the capture")
     if not is_connected:
-        rule = "ranks must be connected before a program goes into a CUDA graph"
-        raise InvalidInput(rule, call, "call a collective that a program serves once on this group before the capture")
+        rule = "{} cannot be captured in a CUDA graph before the ranks are connected"
+        raise InvalidInput(rule, call, "before the capture, call once a collective of this group that a program serves")
 
 
 class StreamOrder:

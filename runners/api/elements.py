@@ -115,7 +115,7 @@ def expected_output(collective: Collective, pattern: DataPattern, rank: int, ele
         case CollectiveName.ALLTOALL:
             return np.concatenate([pattern.contribution(peer, *shard) for peer in ranks])
         case _:  # those of given sizes are custom ones to programs
-            raise InvalidInput("a custom collective requires pieces", "all of it", "use required_pieces")
+            raise InvalidInput("only some chunks of a custom collective are required", "", "use required_pieces")
 
 
 def required_pieces(

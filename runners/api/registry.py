@@ -58,7 +58,7 @@ def runner_config(name: str, options: Mapping[str, Any] | None = None) -> Runner
     unknown = [option for option in given if option not in declared.model_fields]
     if unknown:
         way_out = f"use {', '.join(declared.model_fields)}"
-        raise InvalidInput(f"an option of the {name} runner must be one it has", unknown[0], way_out)
+        raise InvalidInput(f"the {name} runner has no option '{{}}'", unknown[0], way_out)
     try:
         return declared.model_validate(given)
     except ValidationError as error:

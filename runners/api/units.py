@@ -24,7 +24,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise InvalidInput("a size must be a whole number of bytes with an optional unit", text, _WAY_OUT)
+        raise InvalidInput("cannot read the size '{}'", text, _WAY_OUT)
     unit, suffix = (match[2] or "").upper(), (match[3] or "").upper()
     is_decimal = suffix == "B"
     size_bytes = int(match[1]) * (_DECIMAL_UNITS if is_decimal else _UNITS)[unit]

@@ -79,13 +79,13 @@ def compile_kernel(kind: KernelKind) -> CompiledKernel:
         ctypes.byref(program), source, _SOURCE.name.encode(), len(_HEADERS), contents, names
     )
     if created != 0:
-        raise Unavailable("NVRTC must take the source of the kernel", f"its status is {created}", "install it again")
+        raise Unavailable("NVRTC refused the source of the kernel: {}", f"its status is {created}", "install it again")
     options = kind.options()
     try:
         if library.nvrtcCompileProgram(program, len(options), _strings([each.encode() for each in options])) != 0:
             log = _result(library, program, "ProgramLog").decode(errors="replace")
             value = f"sm_{kind.generation}: {log.splitlines()[0] if log else 'it says nothing'}"
-            raise Unavailable("NVRTC must compile the kernel for this GPU", value, "update torch, or its NVRTC")
+            raise Unavailable("NVRTC cannot compile the kernel for this GPU: {}", value, "update torch, or its NVRTC")
         return CompiledKernel(
             _result(library, program, "CUBIN"), _result(library, program, "PTX").rstrip(b"\0").decode()
         )
@@ -151,7 +151,7 @@ def _driver() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise Unavailable("kernels need the driver of an NVIDIA GPU", error, "install it, or use CPUs") from error
+        raise Unavailable("there is no driver of an NVIDIA GPU: {}", error, "install it, or use CPUs") from error
 
 
 @cache
@@ -162,7 +162,7 @@ def _nvrtc() -> ctypes.CDLL:
         except OSError:
             continue  # the next one may be there
     way_out = "install torch for CUDA, or nvidia-cuda-nvrtc"
-    raise Unavailable("kernels are compiled by NVRTC", "none is installed", way_out)
+    raise Unavailable("kernels need NVRTC, which is not installed", "", way_out)
 
 
 def _nvrtc_paths() -> Iterator[str]:

@@ -197,7 +197,7 @@ def _device(memory: str, store: Any, rank: int, ranks: int) -> tuple[PlanDevice,
         return ProcessorDevice(rank, exchange), "CPUs"
     gpus = torch.cuda.device_count() if torch.cuda.is_available() and not torch.version.hip else 0
     if gpus == 0:
-        raise Unavailable("plans run on NVIDIA GPUs that torch can use", "none here", "use memory=host to try them")
+        raise Unavailable("torch finds no NVIDIA GPU here, and plans need one", "", "use memory=host to try them")
     torch.cuda.set_device(rank % gpus)
     sharing = -(-ranks // gpus)
     device = CudaDevice(rank, ranks, dist.PrefixStore("memory", store), "chorale-device", sharing)

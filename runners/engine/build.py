@@ -95,9 +95,9 @@ def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        rule, way_out = "native code needs a folder that can be written", "set XDG_CACHE_HOME to one"
+        rule, way_out = "the folder of native code cannot be written: {}", "set XDG_CACHE_HOME to one"
         raise Unavailable(rule, f"{path.parent}: {error.strerror}", way_out) from error
-    refusal = Unavailable("native code must be built in time", f"another process builds {path}", "try again")
+    refusal = Unavailable("native code was not built in time: {}", f"another process is building {path}", "try again")
     lock = acquire_lock(path.parent / LOCK, _LIMIT_S, refusal)
     try:
         if not path.exists():
@@ -131,7 +131,7 @@ def find_compiler() -> Command:
         return (compiler,)
     if not chosen and find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "c++")
-    rule = "a C++ compiler is needed, to build what executes programs"
+    rule = "there is no C++ compiler, which builds the engine: {}"
     way_out = "install one, for example: apt-get install g++ (or dnf install gcc-c++, or pip install ziglang)"
     raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(COMPILERS)}", way_out)
 
@@ -180,10 +180,10 @@ def _run(command: list[str], log: Path) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
-        raise Unavailable("native code must be built in time", error, "try again") from error
+        raise Unavailable("native code was not built in time: {}", error, "try again") from error
     text = f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     if done.returncode:
         log.write_text(text)
         way_out = "its last lines say why; CXX chooses another compiler"
-        raise Unavailable("native code must compile and link", f"see {log}", way_out)
+        raise Unavailable("native code could not be built, {}", f"see {log}", way_out)
     return text

@@ -214,7 +214,7 @@ class Engine:
         self._open = self._library.chorale_engine_new(rank, ranks)
         self._ranks = ranks
         if not self._open:
-            raise InvalidInput("a rank must be one of the ranks", f"{rank} of {ranks}", "number them from 0")
+            raise InvalidInput("there is no rank {}", f"{rank} of {ranks}", "number them from 0")
 
     def close(self) -> None:
         """End all connections. Safe to call twice."""
@@ -225,7 +225,7 @@ class Engine:
     @property
     def _engine(self) -> int:
         if not self._open:
-            raise InvalidInput("an engine that was closed does nothing more", "a call", "make another")
+            raise InvalidInput("the engine was closed and cannot run {}", "a call", "create another engine")
         return int(self._open)
 
     def set(self, option: str, value: int) -> None:
@@ -257,7 +257,7 @@ class Engine:
         arguments = (*(text.encode() for text in texts), bound, len(bound))
         status = self._library.chorale_listen_devices(self._engine, *arguments)
         if status == Status.INVALID:
-            rule = "ranks must be reached by a network device"
+            rule = "no network device reaches the other ranks: {}"
             raise InvalidInput(rule, self._message(), "set CHORALE_INTERFACE to such a device, or to none")
         self._check(status)
         return bound.value.decode()
@@ -270,7 +270,7 @@ class Engine:
         """
         if len(addresses) != self._ranks or len(token) != 16:
             raise InvalidInput(
-                "a job has an address for each rank and a token of 16 bytes", len(addresses), "give them"
+                "a job needs an address for each rank and a token of 16 bytes", len(addresses), "pass both"
             )
         texts = (ctypes.c_char_p * len(addresses))(*(address.encode() for address in addresses))
         key = (ctypes.c_uint8 * 16).from_buffer_copy(token)

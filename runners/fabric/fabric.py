@@ -76,7 +76,7 @@ class NamespaceHolder:
                 self.pid = int(answer)
                 return
             refusals.append(self._complaint())
-        raise Unavailable("a fabric needs network namespaces", "; ".join(refusals), _WAY_OUT)
+        raise Unavailable("network namespaces do not work here: {}", "; ".join(refusals), _WAY_OUT)
 
     def run(self, script: str) -> str:
         """Run a shell script inside the namespaces and return its output. Raises Unavailable, with its output, if it
@@ -87,7 +87,7 @@ class NamespaceHolder:
             command, input=script, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            rule = "a fabric needs veth devices, queues and routes of the kernel"
+            rule = "the kernel does not support what fabrics need: {}"
             raise Unavailable(rule, done.stderr or done.stdout, "use a kernel that has them, with iproute2")
         return done.stdout
 
@@ -98,7 +98,7 @@ class NamespaceHolder:
             self._process.stdin.write(f"{state}\n")
             self._process.stdin.flush()
         if self._answer() != "kept":
-            raise Unavailable("the holder of a fabric must stay alive", self._complaint(), "bring it up again")
+            raise Unavailable("the process that holds the fabric has died: {}", self._complaint(), "bring it up again")
         self.is_detached = True
         self._close_pipes()
 
@@ -131,7 +131,9 @@ def require_tools() -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
         way_out = "install iproute2 and util-linux, on Debian: apt-get install iproute2 util-linux"
-        raise Unavailable(f"a fabric needs the commands {', '.join(_TOOLS)}", f"no {', '.join(missing)}", way_out)
+        raise Unavailable(
+            f"a fabric needs the commands {', '.join(_TOOLS)}, and {{}}", f"{', '.join(missing)} is missing", way_out
+        )
 
 
 def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[str, ...]:
@@ -197,7 +199,7 @@ def require_tun() -> None:
     try:
         os.close(os.open(_TUN, os.O_RDWR))
     except OSError as error:
-        raise Unavailable(f"honest links need the device {_TUN}", error.strerror, _WIRE_WAY_OUT) from error
+        raise Unavailable(f"emulated links need the device {_TUN}: {{}}", error.strerror, _WIRE_WAY_OUT) from error
 
 
 def thread_count(bits_per_s: int, cores: int) -> int:
@@ -254,7 +256,7 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -
     enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
     command = ["setsid", "--fork", *enter, str(require_wire().resolve()), plan.name, str(holder.pid)]
     text = "\n".join([*wire_lines(plan, f"/proc/{holder.pid}/root/run/netns", threads, options.seed), ""])
-    rule = "honest links need TUN devices in namespaces"
+    rule = "TUN devices do not work in namespaces: {}"
     try:
         done = subprocess.run(  # noqa: S603 - a program of our own
             command, input=text, capture_output=True, text=True, check=False, cwd="/", timeout=_START_LIMIT_S
@@ -346,7 +348,7 @@ class EmulatedFabric:
     def require_links(self) -> None:
         """Raise Unavailable if it is broken."""
         if self.is_broken:
-            rule = f"the links of fabric {self.name} need the process that carries their packets"
+            rule = f"fabric {self.name} has lost the process that carries its packets: {{}}"
             way_out = f"run `chorale fabric down {self.name}` and bring it up again"
             raise Unavailable(rule, f"process {self.links.wire_pid} has ended", way_out)
 
@@ -442,15 +444,15 @@ def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | N
     if name is not None:
         named = next((fabric for fabric in fabrics() if fabric.name == name), None)
         if named is not None and named.topology_id != topology_id:
-            rule = f"fabric {name} must have the topology of the program"
+            rule = f"fabric {name} has another topology, {{}}"
             raise InvalidInput(
-                rule, named.spec, "leave the name out, or take it down and bring it up with that topology"
+                rule, named.spec, "leave the name out, or bring the fabric up with the topology of the program"
             )
         return _whole(named)
     fitting = [fabric for fabric in fabrics() if fabric.topology_id == topology_id]
     if len(fitting) > 1:
         names = ", ".join(fabric.name for fabric in fitting)
-        raise InvalidInput("one fabric must be chosen where several have the topology", names, "say --fabric NAME")
+        raise InvalidInput("several fabrics have this topology: {}", names, "choose one with --fabric NAME")
     return _whole(fitting[0] if fitting else None)
 
 
@@ -468,7 +470,7 @@ def take_down(fabric: EmulatedFabric) -> None:
     deadline = time.monotonic() + _END_LIMIT_S
     while inside := processes_in(networks):
         if time.monotonic() > deadline:
-            raise Unavailable("processes in a fabric must end when it does", f"process {inside[0]} stays", "kill it")
+            raise Unavailable("a process of the fabric does not end: {}", f"process {inside[0]}", "kill it")
         for pid in inside:
             end_process(pid)
 
@@ -485,7 +487,7 @@ def require_free(name: str) -> None:
     if taken is not None:
         found = f"{name}, which is {taken.spec} at {rational_text(taken.link_mbps)} Mbit/s"
         way_out = f"choose another --name, or `chorale fabric down {name}` first"
-        raise InvalidInput("the name of a fabric must be free", found, way_out)
+        raise InvalidInput("a fabric of this name exists already: {}", found, way_out)
 
 
 @contextlib.contextmanager
@@ -498,7 +500,7 @@ def _only_one(name: str) -> Iterator[None]:
         try:
             lock.bind(f"\0chorale-fabric-{os.geteuid()}-{name}")
         except OSError:
-            rule = f"only one command at a time may bring up fabric {name}"
-            raise InvalidInput(rule, "another is doing that now", "wait for it") from None
+            rule = f"another command is bringing up fabric {name}"
+            raise InvalidInput(rule, "", "wait until it has finished") from None
         require_free(name)
         yield

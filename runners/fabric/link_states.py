@@ -103,7 +103,7 @@ class KernelLinks:
         _, words = self._process.communicate()
         reason = (words or b"").decode(errors="replace").strip().rsplit("\n", 1)[-1] or "it ended"
         way_out = "it takes the rights that fabrics take: see `chorale doctor`"
-        return Unavailable("the process that looks at links must run", reason, way_out)
+        return Unavailable("the process that reads the links has ended: {}", reason, way_out)
 
 
 class _Node:

@@ -65,7 +65,9 @@ class LinkOptions:
             _require_range("loss", loss, Fraction(1, 2), "as a part of all packets")
         arcs = [override.arc for override in self.overrides]
         if arcs != sorted(set(arcs)):
-            raise InvalidInput("each link may be overridden once", self.overrides_text, "merge what is for one link")
+            raise InvalidInput(
+                "a link is overridden twice: {}", self.overrides_text, "merge the overrides of this link"
+            )
 
     @property
     def overrides_text(self) -> str:
@@ -77,12 +79,12 @@ def parse_override(text: str) -> LinkOverride:
     """Parse the properties of one link, such as `0-1:mbps=10,latency-us=50,loss=0.01`."""
     match = _OVERRIDE.fullmatch(text.strip())
     if match is None:
-        raise InvalidInput("an override of a link must name it and what differs", repr(text), _SYNTAX)
+        raise InvalidInput("cannot read the override of a link: {}", repr(text), _SYNTAX)
     values: dict[str, Fraction] = {}
     for part in match[3].split(","):
         key, _, value = part.partition("=")
         if key not in ("mbps", "latency-us", "loss") or key in values:
-            raise InvalidInput("an override of a link must name it and what differs", repr(text), _SYNTAX)
+            raise InvalidInput("cannot read the override of a link: {}", repr(text), _SYNTAX)
         values[key] = parse_rational(value, f"the {key} of link {match[1]}-{match[2]}")
     return LinkOverride(int(match[1]), int(match[2]), values.get("mbps"), values.get("latency-us"), values.get("loss"))
 

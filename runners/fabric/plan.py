@@ -141,7 +141,7 @@ def _cables(topology: Topology, link_mbps: Fraction, options: LinkOptions) -> tu
     overrides = {override.arc: override for override in options.overrides}
     for arc in overrides:
         if arc not in rates:
-            rule = "an override must be for a link of the topology"
+            rule = "the override names a link that the topology does not have: {}"
             raise InvalidInput(rule, f"{arc[0]}-{arc[1]}", "see the links with `chorale topology show SPEC --json`")
     rates |= {arc: override.mbps * 10**6 for arc, override in overrides.items() if override.mbps is not None}
     for rate in rates.values():

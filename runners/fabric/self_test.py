@@ -144,7 +144,7 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
         output, errors = process.communicate("\n" if is_connected else "")
         link_s = processor_s(fabric.links.wire_pid) - before_s
     if process.returncode != 0 or not is_connected:
-        rule = "the ranks of a fabric must reach their neighbours in time"
+        rule = "the self-test of the fabric failed: {}"
         reason = errors.strip().rpartition("\n")[2] or f"no end after {limit_s} s"
         raise Unavailable(rule, reason, _WAY_OUT)
     document = json.loads(output)

@@ -326,7 +326,7 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLoca
     if up is None:
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
-        raise Unavailable("ranks on a fabric need one that is up with the topology", f"none for {wanted}", way_out)
+        raise Unavailable("no fabric is up for this topology: {}", wanted, way_out)
     # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
     user = (f"/proc/{up.pid}/ns/user",) if up.in_user_namespace and os.geteuid() != 0 else ()
     return RankLocations(

@@ -244,7 +244,9 @@ class LocalRunner(LiveRunner[LocalRanks]):
         if where not in (None, *PLACES):
             raise unknown_name("place to run", str(where), PLACES)
         if link_mbps is not None and where not in (None, EMULATED):
-            raise InvalidInput("only emulated links have a rate to choose", f"{link_mbps} on {where}", "leave it out")
+            raise InvalidInput(
+                "only emulated links have a rate that can be chosen, not {}", f"{link_mbps} on {where}", "leave it out"
+            )
         if link_mbps is not None and not 0.001 <= link_mbps <= 1e6:
             rule = "a link rate must be between 0.001 and 1000000 Mbit/s"
             raise InvalidInput(rule, link_mbps, "choose a rate such as 50")
@@ -284,7 +286,7 @@ class LocalRunner(LiveRunner[LocalRanks]):
         if request.has_plans:
             plan_library()
         if request.library and find_spec("torch") is None:
-            raise Unavailable("Gloo's collectives need torch", "none is installed", "pip install torch")
+            raise Unavailable("Gloo's collectives need torch, which is not installed", "", "pip install torch")
         start, uses_gloo = time.monotonic(), bool(request.library)
         if self._group is not None and self._group.uses_gloo < uses_gloo:
             self.close()

@@ -67,7 +67,9 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
     Raises CheckFailed if no offset satisfies all bounds: a clock was set or runs away.
     """
     if not samples:
-        raise InvalidInput("an offset needs samples of the clocks", "none", "ask the other clock at least once")
+        raise InvalidInput(
+            "there are no samples of the clocks to compute an offset from", "", "sample the other clock at least once"
+        )
     quickest = min(samples, key=lambda sample: sample.delay_s)
     at_s = (quickest.sent_s + quickest.returned_s) / 2
     low, high = -float("inf"), float("inf")

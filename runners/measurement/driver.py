@@ -176,7 +176,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     """
     names = (*request.programs, *map(library_result, request.library))
     if goal.reference is not None and goal.reference not in names:
-        raise InvalidInput("a reference must be among what is measured", goal.reference, f"use {', '.join(names)}")
+        raise InvalidInput("the reference '{}' is not measured", goal.reference, f"use {', '.join(names)}")
     deadline_s = clock_s() + goal.max_seconds
     if goal.launches > 1:
         repeats = max(1, min(request.repeats, goal.max_repeats // goal.launches))

@@ -70,7 +70,7 @@ def _first_private(folders: Iterable[Path]) -> Path:
         if make_private(folder):
             return folder
         refused.append(str(folder))
-    rule, way_out = "a folder of this user alone must be possible", "let XDG_RUNTIME_DIR name a folder of yours"
+    rule, way_out = "no folder belongs to this user alone: {}", "set XDG_RUNTIME_DIR to a folder of yours"
     raise Unavailable(rule, f"others have {', '.join(refused)}", way_out)
 
 
@@ -86,7 +86,10 @@ def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLoc
     except Timeout:
         raise refusal from None
     except OSError as error:  # of another user, or on a file system without locks
-        rule, way_out = "a lock file must be writable", "remove it, let its owner do so, or choose another folder"
+        rule, way_out = (
+            "the lock file cannot be written: {}",
+            "remove it, let its owner do so, or choose another folder",
+        )
         raise Unavailable(rule, f"{path}: {error.strerror}", way_out) from error
     return lock
 
@@ -157,7 +160,7 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
     until their lock has been free once.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
-    refusal = Unavailable("a measurement needs the machine for itself", f"{path} is locked", way_out)
+    refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)
     in_vain = path.with_suffix(".in-vain")  # exists while the lock of all users was waited for and not free since
     with acquire_lock(path, patience_s, refusal):
         descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)

@@ -54,7 +54,9 @@ def parse_budget(text: str) -> tuple[int, float]:
     for part in text.split(","):
         match = re.fullmatch(rf"({_NUMBER})\s*(s?)", part.strip())
         if match is None or float(match[1]) <= 0 or (not match[2] and "." in match[1]):
-            raise InvalidInput("a budget must be repetitions, seconds or both", text, "write it as 200, 90s or 200,90s")
+            raise InvalidInput(
+                "cannot read the budget '{}'", text, "write repetitions, seconds or both, such as 200, 90s or 200,90s"
+            )
         if match[2]:
             seconds = float(match[1])
         else:
@@ -128,7 +130,11 @@ def ratio_interval(
     if a reference time is 0. The `per_launch` repetitions of one launch count as one sample.
     """
     if min(reference_s) <= 0:
-        raise CheckFailed("a reference must take time", f"{min(reference_s)} s", "choose another reference")
+        raise CheckFailed(
+            "the reference took {}, so nothing can be compared with it",
+            f"{min(reference_s)} s",
+            "choose another reference",
+        )
     ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
     return median_interval(launch_medians(ratios, per_launch), confidence)
 

@@ -59,7 +59,7 @@ def read_secret(path: Path, way_out: str = "remove it: the next start makes a ne
     """Return the secret in the file at `path`, which nobody but this user may read; InvalidInput for any other file."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid != os.geteuid():
-        raise InvalidInput("a secret must be in a file that its owner only can read", str(path), way_out)
+        raise InvalidInput("others may read the secret file {}", str(path), way_out)
     secret = path.read_text(errors="replace").strip()
     if len(secret) < _MIN_CHARACTERS:
         rule = f"a secret must have at least {_MIN_CHARACTERS} characters"

@@ -17,7 +17,7 @@ def require_torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError:
-        raise Unavailable("recording a profile needs PyTorch", "no module torch", "install PyTorch") from None
+        raise Unavailable("recording a profile needs PyTorch, which is not installed", "", "install PyTorch") from None
 
 
 def load_model(where: str) -> tuple[Any, Any]:
@@ -26,7 +26,7 @@ def load_model(where: str) -> tuple[Any, Any]:
     The current folder is searched too. Raises InvalidInput if the function is missing or does not return a pair.
     """
     module_name, separator, function_name = where.partition(":")
-    rule = "a model must be given as MODULE:FUNCTION, a function that returns (model, batch)"
+    rule = "a model is given as MODULE:FUNCTION, a function that returns (model, batch), not as {}"
     if not (module_name and separator and function_name):
         raise InvalidInput(rule, where, "write my_model:make")
     if str(Path.cwd()) not in sys.path:

@@ -56,7 +56,9 @@ def mpi_algorithms() -> Mapping[str, tuple[str, ...]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=True, env=environment)  # noqa: S603
         names: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        raise Unavailable("MPI must say which algorithms it has", error, "use MPICH or Open MPI, and mpi4py") from error
+        raise Unavailable(
+            "this MPI does not list its algorithms: {}", error, "use MPICH or Open MPI, and mpi4py"
+        ) from error
     return {collective: tuple(PREFIX + name for name in each) for collective, each in names.items()}
 
 
@@ -84,7 +86,7 @@ class MpiAlgorithms:
 
         self._mpi = ctypes.CDLL(MPI.__file__)  # its functions are those of the MPI that it is linked with
         if self._mpi.MPI_T_init_thread(0, ctypes.byref(ctypes.c_int())) != 0:
-            raise Unavailable("MPI must have a tool interface", MPI.Get_library_version(), "use MPICH or Open MPI")
+            raise Unavailable("this MPI has no tool interface: {}", MPI.Get_library_version(), "use MPICH or Open MPI")
 
     def names(self, collective: CollectiveName) -> tuple[str, ...]:
         """Return the names for `collective`, without a prefix."""
@@ -99,7 +101,7 @@ class MpiAlgorithms:
         variable = self._variable_of(collective)
         if variable is None or name not in self.names(collective):
             known = ", ".join(self.names(collective)) or "none"
-            raise InvalidInput("MPI must have the algorithm", f"{name} for {collective.value}", f"use one of {known}")
+            raise InvalidInput("MPI has no algorithm {}", f"{name} for {collective.value}", f"use one of {known}")
         values: tuple[tuple[Variable, int], ...]
         choice = (variable, variable.choices[name])
         if (fallback := self._find("MPIR_CVAR_COLLECTIVE_FALLBACK")) is not None:

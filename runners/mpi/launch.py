@@ -91,8 +91,8 @@ class OpenMpiLauncher(MpichLauncher):
             try:
                 lines = Path(hosts.removeprefix("@")).read_text().splitlines()
             except OSError as error:
-                way_out = "name another, or hosts as a comma list"
-                raise InvalidInput("a file of hosts must be there", error, way_out) from error
+                way_out = "check its path, or list the hosts with commas"
+                raise InvalidInput("cannot read the file of hosts: {}", error, way_out) from error
             hosts = ",".join(name for line in lines if (name := line.split("#")[0].strip()))
         named = ("--host", hosts) if hosts else ()
         return (*root, *named, "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none")
@@ -127,11 +127,11 @@ class MpiVersion:
 def find_mpiexec() -> str:
     """Return the launcher next to this Python (where wheels install it) or on the path. Unavailable without MPI."""
     if find_spec("mpi4py") is None:
-        raise Unavailable("the mpi runner needs mpi4py", "none is installed", _INSTALL)
+        raise Unavailable("the mpi runner needs mpi4py, which is not installed", "", _INSTALL)
     beside = Path(sys.executable).parent / "mpiexec"
     path = str(beside) if beside.exists() else shutil.which("mpiexec")
     if path is None:
-        raise Unavailable("the mpi runner needs mpiexec", "none beside Python or on PATH", _INSTALL)
+        raise Unavailable("the mpi runner needs mpiexec, which is neither next to Python nor on PATH", "", _INSTALL)
     return path
 
 
@@ -141,7 +141,7 @@ def mpi_version(mpiexec: str) -> MpiVersion:
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable("mpiexec must say its version", error, _INSTALL) from error
+        raise Unavailable("mpiexec does not say its version: {}", error, _INSTALL) from error
     text = done.stdout + done.stderr
     if match := re.search(r"\((?:Open MPI|OpenRTE)\) *(\S*)", text):
         return MpiVersion(OPEN_MPI, match[1])
@@ -190,7 +190,7 @@ def require_known_hosts(hosts: str | None) -> None:
             socket.getaddrinfo(host, None)
         except OSError as error:
             way_out = "check the spelling, or name its address; `getent hosts NAME` must know it on this machine"
-            raise Unavailable("every host of --hosts must have an address", f"{host}: {error}", way_out) from None
+            raise Unavailable("a host of --hosts has no address: {}", f"{host}: {error}", way_out) from None
 
 
 def _counted(listed: Sequence[tuple[str, int]]) -> RankHosts:
@@ -268,10 +268,10 @@ def mpi_launch_of(
     elif has_cluster and where != FABRIC and fabric is None:
         placed = rank_hosts(hosts, ranks)
     else:
-        rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
+        rule = "the runner mpi needs a fabric that is up, hosts, or an allocation of a scheduler: {}"
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
-        raise Unavailable(rule, f"none for {wanted}", way_out)
+        raise Unavailable(rule, f"there is none for {wanted}", way_out)
     in_steps = where != LOOPBACK and in_slurm_job()
     environment = rank_environment()
     # The launcher finds the hosts of an allocation by itself; in a job of Slurm, steps keep the order of hosts.

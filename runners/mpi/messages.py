@@ -75,7 +75,7 @@ class MpiMessages:
         mpi = _Mpi(*addresses, *handles, MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status), most_bytes)
         self.address = int(self._library.chorale_mpi_messages_new(ctypes.byref(mpi)) or 0)
         if not self.address:
-            raise InvalidInput("a message of MPI has 1 to 2147483647 bytes", most_bytes, "choose another limit")
+            raise InvalidInput("a message of MPI must have 1 to 2147483647 bytes", most_bytes, "choose another limit")
 
     def close(self) -> None:
         """Free what native code holds. Safe to call twice."""

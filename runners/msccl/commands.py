@@ -217,25 +217,27 @@ class JobOptions:
                 raise InvalidInput(f"{name} must be above zero", number, "choose more")
         for host in self.hosts:
             if not _HOST.fullmatch(host):
-                raise InvalidInput("a host must be the name or address of a node", host, "write names without ports")
+                raise InvalidInput("'{}' is not the name or address of a host", host, "write names without ports")
         for folder in (self.tests_folder, self.library_folder):
             if folder is not None and not folder.startswith("/"):
-                raise InvalidInput("folders of a job must be absolute", folder, "every node looks from elsewhere")
+                raise InvalidInput(
+                    "the folder {} is relative", folder, "write an absolute path, because nodes start in other folders"
+                )
         self._check_words()
 
     def _check_words(self) -> None:
         if self.mpi is not None and not _MPI_TYPE.fullmatch(self.mpi):
-            raise InvalidInput("srun does not have this kind of MPI", self.mpi, "see `srun --mpi=list`")
+            raise InvalidInput("srun has no MPI plug-in '{}'", self.mpi, "see `srun --mpi=list`")
         for name, value in self.environment.items():
             if not _VARIABLE.fullmatch(name) or not value.isprintable():
                 raise InvalidInput(
-                    "a variable must have a plain name and a printable value", f"{name}={value}", "correct it"
+                    "{} is not an environment variable with a printable value", f"{name}={value}", "correct it"
                 )
 
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise InvalidInput(f"unknown {what} of a job", value, f"choose from {', '.join(known)}")
+        raise InvalidInput(f"unknown {what} of a job: {{}}", value, f"choose from {', '.join(known)}")
 
 
 ALIGNMENT_BYTES = 16

@@ -63,12 +63,12 @@ def find_library(name: str) -> str:
     """
     if "/" in name:
         if not Path(name).is_file():
-            raise InvalidInput("the library must be there", name, "name the file libnccl.so.2")
+            raise InvalidInput("there is no library {}", name, "name the file libnccl.so.2")
         return name
     if name.endswith(".so"):
         return name
     if name not in _NAMES:
-        raise InvalidInput("a library must be nccl, rccl or a path", name, "write nccl, rccl or /…/libnccl.so.2")
+        raise InvalidInput("unknown library '{}'", name, "write nccl, rccl or /…/libnccl.so.2")
     file, package = _NAMES[name]
     try:
         spec = find_spec(package) if package else None
@@ -89,7 +89,7 @@ def load_runtime(prefix: str, path: str | None) -> ctypes.CDLL:
         except OSError:
             continue
     way_out = "install PyTorch with CUDA or the package nvidia-cuda-runtime, or name it with the option `runtime`"
-    raise Unavailable("the runtime of the GPUs must be there", f"none of {', '.join(names)}", way_out)
+    raise Unavailable("the runtime of the GPUs was not found: {}", ", ".join(names), way_out)
 
 
 def _packaged(files: tuple[str, ...]) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Nccl:
             self._library = ctypes.CDLL(path)
         except OSError as error:
             way_out = "install PyTorch with CUDA, or the package nvidia-nccl-cu13, or name the file"
-            raise Unavailable("NCCL must be there", error, way_out) from error
+            raise Unavailable("NCCL was not found: {}", error, way_out) from error
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
         number = ctypes.c_int()
         self._do("GetVersion", ctypes.byref(number))
@@ -208,7 +208,7 @@ class Nccl:
                         self.send(communicator, source + peer * step, elements // ranks, dtype, peer, stream)
                         self.receive(communicator, target + peer * step, elements // ranks, dtype, peer, stream)
             case name:
-                raise InvalidInput("NCCL must have the collective", name.value, "measure programs alone")
+                raise InvalidInput("NCCL has no {}", name.value, "measure only programs")
 
     @contextmanager
     def group(self) -> Iterator[None]:

@@ -97,7 +97,7 @@ class GpuRanksConfig(RunnerConfig, ABC):
         several = from_ray or (self.launcher != "local" and ranks > per_node)
         has_nodes_each = TASK_RESOURCE in request.node.resources and not from_ray
         if several and request.count > 1 and not has_nodes_each:
-            rule = "campaign key `runner.at_once`: launches over several nodes must not share them"
+            rule = "campaign key `runner.at_once`: launches over several nodes run one at a time, not {}"
             raise InvalidInput(rule, request.count, "leave it at 1")
 
 

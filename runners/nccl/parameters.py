@@ -127,7 +127,7 @@ def settings_named(name: str) -> LibrarySettings | None:
     algorithm, _, protocol = name.removeprefix(PREFIX).partition(":")
     if not name.startswith(PREFIX) or algorithm not in (*ALGORITHMS, SYMMETRIC) or protocol not in ("", *_PROTOCOLS):
         known = ", ".join(PREFIX + each for each in (*ALGORITHMS, SYMMETRIC))
-        raise InvalidInput("unknown algorithm of NCCL", name, f"use {known}, with :LL or :LL128")
+        raise InvalidInput("NCCL has no algorithm '{}'", name, f"use {known}, with :LL or :LL128")
     return LibrarySettings(algorithm, None if algorithm == SYMMETRIC else protocol or "Simple")
 
 

@@ -79,7 +79,7 @@ def parse_version(text: str) -> Version:
     for version in VERSIONS:
         if text == version:
             return version
-    raise InvalidInput("version must be one of oneCCL that the runner knows", text, f"choose {' or '.join(VERSIONS)}")
+    raise InvalidInput("the runner does not support oneCCL {}", text, f"choose {' or '.join(VERSIONS)}")
 
 
 def install_folder(version: Version) -> Path:
@@ -149,7 +149,7 @@ def wheel_in(folder: Path, name: str, version: str) -> Path:
     """Return the wheel of a distribution in `folder`. Raises Unavailable if there is none."""
     wheels = sorted(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
     if not wheels:
-        raise Unavailable("oneCCL's packages must come as wheels", f"none of {name} {version}", "use Linux on x86-64")
+        raise Unavailable("oneCCL has no wheels for this system: {}", f"{name} {version}", "use Linux on x86-64")
     return wheels[0]
 
 
@@ -168,7 +168,7 @@ def check_hash(wheel: Path) -> None:
     """Raise Unavailable unless `wheel` has the bytes of the wheel that the runner is tested with."""
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if HASHES.get(wheel.name) != digest:
-        rule = "oneCCL's packages must be those that the runner is tested with"
+        rule = "a package of oneCCL is not the one that the runner is tested with: {}"
         raise Unavailable(rule, f"{wheel.name} with SHA-256 {digest}", "use an index that serves the original files")
 
 
@@ -177,7 +177,9 @@ def _inside(target: Path, name: str) -> Path:
     root = target.resolve()
     path = (root / name).resolve()
     if not path.is_relative_to(root):
-        raise InvalidInput("a package must stay inside its folder", name, "get it from an index that you trust")
+        raise InvalidInput(
+            "the package contains {}, which lies outside its folder", name, "get it from an index that you trust"
+        )
     return path
 
 
@@ -187,10 +189,10 @@ def _download(folder: Path, packages: Sequence[tuple[str, str]]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
-        raise Unavailable("oneCCL's packages must be downloaded in time", error, "try again") from error
+        raise Unavailable("the download of oneCCL's packages took too long: {}", error, "try again") from error
     if done.returncode:
         reason = [line for line in done.stderr.splitlines() if line.strip()][-1:] or ["no reason given"]
-        rule = "oneCCL's packages must be available to pip (Linux on x86-64)"
+        rule = "pip cannot get oneCCL's packages (for Linux on x86-64): {}"
         raise Unavailable(rule, reason[0], f"see: {' '.join(command[1:])}")
 
 

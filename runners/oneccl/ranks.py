@@ -52,11 +52,9 @@ def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> Ra
         return RankPlacement(up.hosts(), up.facts())
     if where != FABRIC and fabric is None and (placement := _cluster(topology)) is not None:
         return placement
-    rule = (
-        "oneCCL needs a network that is the topology: a fabric that is up, or a Ray cluster with a node for each rank"
-    )
+    rule = "oneCCL needs a fabric that is up, or a Ray cluster with a node for each rank: {}"
     wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
-    raise Unavailable(rule, f"none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
+    raise Unavailable(rule, f"there is none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
 
 
 def _cluster(topology: Topology) -> RankPlacement | None:

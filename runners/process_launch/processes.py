@@ -166,7 +166,7 @@ class LocalHost:
             return LocalProcess(folder, process, spec.grace_s)
         except OSError as error:
             folder.cleanup()
-            raise Unavailable("a process must be able to start", error, "check the command and the disk") from error
+            raise Unavailable("a process could not start: {}", error, "check the command and the disk") from error
         except BaseException:
             folder.cleanup()
             raise
@@ -228,5 +228,5 @@ def _is_asked_to_end(process: psutil.Process) -> bool:
 
 def _plain(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
-        raise InvalidInput("a file of a job must have a plain name", name, "leave folders out")
+        raise InvalidInput("{} is not a plain file name", name, "leave out folders")
     return name

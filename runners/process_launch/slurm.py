@@ -60,7 +60,7 @@ def require_one_process() -> None:
     for variable in _TASK_COUNTS:
         count = os.environ.get(variable, "1")
         if count.isdigit() and int(count) > 1:
-            rule = "a command that starts ranks itself must be started once"
+            rule = "this command starts the ranks itself, but it was started {}"
             raise InvalidInput(rule, f"{count} times ({variable})", "leave the launcher out, or start it with srun -n1")
 
 
@@ -92,7 +92,7 @@ class SlurmAllocation:
 
 def slurm_output(*argv: str) -> str:
     """Return the output of a Slurm command. Raises Unavailable, with its message, if it fails."""
-    rule, way_out = "Slurm must answer", "see `sinfo`, and whether the commands of Slurm are on the PATH"
+    rule, way_out = "Slurm does not answer: {}", "see `sinfo`, and whether the commands of Slurm are on the PATH"
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -128,7 +128,7 @@ def require_steps_ended(name: str) -> None:
     while steps := _steps_named(name):
         if time.monotonic() > deadline_s:
             way_out = f"see `squeue --steps`, cancel the step {name}, then measure again"
-            raise Unavailable("the step of a measurement must end with it", "it still runs", way_out)
+            raise Unavailable("a step of the measurement does not end", "", way_out)
         subprocess.run(["scancel", "--signal=KILL", *steps], capture_output=True, timeout=_ANSWER_LIMIT_S, check=False)  # noqa: S603, S607
         time.sleep(_POLL_S)
 

@@ -108,14 +108,14 @@ class RayCluster:
 def _join(address: str) -> None:
     if ":" in address and not head_answers(address, ANSWER_LIMIT_S):  # Ray would try for minutes
         value = f"{address}: no answer in {ANSWER_LIMIT_S:.0f} s"
-        raise Unavailable("the Ray cluster must be reachable", value, _ADDRESS_WAY_OUT)
+        raise Unavailable("the Ray cluster cannot be reached: {}", value, _ADDRESS_WAY_OUT)
     if address != NEWEST_LOCAL_CLUSTER:
         require_authentication(address)
     try:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
         way_out = _AUTHENTICATION_WAY_OUT if "auth" in str(error).lower() else _ADDRESS_WAY_OUT
-        raise Unavailable("the Ray cluster must be reachable", f"{address}: {error}", way_out) from error
+        raise Unavailable("the Ray cluster cannot be reached: {}", f"{address}: {error}", way_out) from error
     if address == NEWEST_LOCAL_CLUSTER:  # only Ray knows where that is
         try:
             require_authentication(ray.get_runtime_context().gcs_address)
@@ -147,7 +147,7 @@ def _start(cpus: int, attempts: int) -> None:
             ray.shutdown()
             if attempt == attempts:
                 way_out = "see `chorale doctor`, or point RAY_ADDRESS at a running cluster"
-                raise Unavailable("a local Ray cluster must be able to start", error, way_out) from error
+                raise Unavailable("Ray could not start on this machine: {}", error, way_out) from error
             _log.warning("Ray did not start (attempt %d of %d); it is started again", attempt, attempts)
             _log.debug("%s", error)
             time.sleep(attempt)
@@ -179,7 +179,7 @@ def secure_token() -> None:
         _tighten(path)
     except OSError as error:
         way_out = "let RAY_AUTH_TOKEN_PATH name a file in a folder of yours"
-        raise Unavailable("Ray's token must have a file", f"{path}: {error.strerror}", way_out) from error
+        raise Unavailable("Ray's token cannot be written: {}", f"{path}: {error.strerror}", way_out) from error
 
 
 @contextmanager

@@ -109,16 +109,18 @@ class DetachedActor:
         address = ray.get_runtime_context().gcs_address
         if not head_answers(address, SLICE_S):
             way_out = "look at the machine of the head, then start the cluster again"
-            raise Unavailable("the Ray cluster must be reachable", f"{address}: no answer", way_out)
+            raise Unavailable("the Ray cluster cannot be reached: {}", f"{address}: no answer", way_out)
 
     def _check_restarting(self, error: Exception, deadline_s: float) -> None:
         try:
             self._actor = ray.get_actor(self.name, NAMESPACE)
         except ValueError:
-            raise CheckFailed(f"{self.name} must live in the cluster", "removed", "start it again") from error
+            raise CheckFailed(f"{self.name} was removed from the cluster", "", "start it again") from error
         if time.monotonic() > deadline_s:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> Unavailable:
         value = " ".join(f"{error}".split()) or "no answer"
-        return Unavailable(f"{self.name} must answer", value, "look at the nodes of the cluster with `ray status`")
+        return Unavailable(
+            f"{self.name} does not answer: {{}}", value, "look at the nodes of the cluster with `ray status`"
+        )

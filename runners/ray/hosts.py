@@ -147,7 +147,7 @@ def _result_of(reference: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
-        rule = "a node of the cluster must answer"
+        rule = "a node of the cluster does not answer: {}"
         raise Unavailable(rule, type(error).__name__, "see `ray status`") from error
 
 

@@ -126,7 +126,7 @@ def serve_application(
         if problem:
             ray.kill(server)
             way_out = "choose another --port, or look at the log of the cluster"
-            raise Unavailable("the service must be able to start", f"{host}:{port}: {problem}", way_out)
+            raise Unavailable("the service could not start at {}", f"{host}:{port}: {problem}", way_out)
         try:
             ready()
             _log.debug("listening:\n  %s", "\n  ".join(port_lines()))

@@ -22,13 +22,11 @@ def require_authentication(address: str) -> None:
         way_out = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH=FILE to the token of the cluster"
         raise Unavailable("this Ray cluster needs a token", address, way_out)
     if answers and os.environ.get(INSECURE_VARIABLE) != "1":
-        rule = (
-            "a Ray cluster must authenticate its users: without that, anybody who reaches it runs code in it and here"
-        )
+        rule = "this Ray cluster does not authenticate its users: anybody who reaches it can run code in it ({})"
         way_out = (
             "start it with RAY_AUTH_MODE=token, or add --insecure-cluster where everybody who reaches it is trusted"
         )
-        raise InvalidInput(rule, f"{address} without authentication", way_out)
+        raise InvalidInput(rule, address, way_out)
 
 
 def _has_token() -> bool:

@@ -213,7 +213,7 @@ class RayWorkers:
             self._failed_starts += 1
             if self._failed_starts >= MAX_ATTEMPTS:
                 way_out = "check that this package is installed on all nodes of the cluster"
-                raise Unavailable("a Ray actor must be able to start", error, way_out) from error
+                raise Unavailable("a Ray actor could not start: {}", error, way_out) from error
             self._replace(measurer)
 
     def _ended(self, reference: Any, call: _Call) -> None:

@@ -111,10 +111,10 @@ def read_runs(text: str) -> tuple[RecordedRun, ...]:
         table = csv.DictReader(io.StringIO(text, newline=""))
         missing = [column for column in COLUMNS if column not in (table.fieldnames or ())]
         if missing:
-            raise InvalidInput("a table of runs must have all columns", f"no {', '.join(missing)}", _WAY_OUT)
+            raise InvalidInput("columns are missing: {}", ", ".join(missing), _WAY_OUT)
         return tuple(run for row in table for run in _runs(row, table.line_num))
     except csv.Error as error:
-        raise InvalidInput("a table of runs must be CSV", error, _WAY_OUT) from error
+        raise InvalidInput("the runs are not CSV: {}", error, _WAY_OUT) from error
 
 
 def _runs(cells: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
@@ -341,7 +341,7 @@ class RecordedTable:
             way_out = "see `configurations`"
             if sizes:
                 way_out = f"choose from {', '.join(format_size(size) for size in sizes)}"
-            raise InvalidInput(f"{configuration} must have been measured at the size", size_bytes, way_out)
+            raise InvalidInput(f"{configuration} was not measured at {{}} bytes", size_bytes, way_out)
         return runs
 
 

@@ -127,7 +127,7 @@ class Calibration:
         Raises InvalidInput for a topology with another unit of bandwidth.
         """
         if topology.bandwidth_unit != self.bandwidth_unit:
-            rule = f"a calibration for bandwidths in {self.bandwidth_unit} fits networks with such bandwidths"
+            rule = f"the calibration is for bandwidths in {self.bandwidth_unit}: {{}}"
             raise InvalidInput(rule, f"{topology.spec} in {topology.bandwidth_unit}", "calibrate on such a network")
         alpha_s = parse_rational(self.alpha_s, "the fitted alpha")
         rate = parse_rational(self.unit_bytes_per_s, "the fitted rate")
@@ -177,7 +177,7 @@ def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calib
     """
     coefficients = _fitted(observations)
     if coefficients[3] <= 0:
-        rule = "times must grow with the bytes that links carry, for a bandwidth to be fitted"
+        rule = "measured times do not grow with the bytes on links, so no bandwidth can be fitted: {}"
         raise CheckFailed(rule, f"{len(observations)} measurements", "measure larger sizes as well")
     errors = _relative_errors(observations, coefficients)
     constant_s, alpha_s, overhead_s, pace = coefficients.tolist()

@@ -114,7 +114,7 @@ class SimulatedRunner:
         collective = collective_of_ranks(next(iter(request.programs.values())))
         algorithms = library_algorithms(request.topology, collective)
         if not algorithms:
-            rule = "a library whose times are modelled needs a network with bandwidths"
+            rule = "the library's times cannot be modelled on {}, which has no bandwidths"
             raise InvalidInput(rule, request.topology.spec, "compare with methods")
         if not (self._model.alpha_s or self._model.per_hop_s):
             algorithms = [replace(library_best(algorithms), latency_s=0.0, correction=())]

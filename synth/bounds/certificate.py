@@ -99,7 +99,7 @@ def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -
     return [done[node] for node in range(topology.node_count)]
 
 
-_RULE = "the certificate of an all-to-all schedule must hold"
+_RULE = "the certificate of the all-to-all schedule is wrong: {}"
 
 
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
@@ -312,7 +312,7 @@ def _rational(text: object) -> Fraction:
 
 
 def _failure(fault: str) -> CheckFailed:
-    return CheckFailed("a bound must follow from its certificate", fault, "compute it again")
+    return CheckFailed("the certificate does not prove its bound: {}", fault, "compute it again")
 
 
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:

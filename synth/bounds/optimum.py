@@ -163,7 +163,7 @@ def _require_small(busiest: int, supply: int) -> None:
 def _require_reached(topology: Topology, bandwidth: int, node: int) -> None:
     if bandwidth == 0:
         name = topology.node_ids[node]
-        raise InvalidInput("every rank must be reached by every other", f"no link leads to {name}", "add links")
+        raise InvalidInput("the network is not connected: {}", f"no link leads to {name}", "add links")
 
 
 MAX_MULTIPLES = 4096
@@ -413,10 +413,12 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
     rooted = collective.is_rooted
     if not rooted and collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
         known = "allgather, reduce_scatter, broadcast and reduce"
-        raise InvalidInput(f"trees have an exact optimum for {known}", collective.name, "choose one of them")
+        raise InvalidInput(
+            f"the optimum of trees is computed for {known}, not for {{}}", collective.name, "choose one of them"
+        )
     root = (collective.root or 0) if rooted else 0
     if not 0 <= root < topology.compute_count:
-        raise InvalidInput("a root must be a rank", root, f"choose from 0 to {topology.compute_count - 1}")
+        raise InvalidInput("the root {} is not a rank", root, f"choose from 0 to {topology.compute_count - 1}")
     weights = np.zeros(topology.compute_count, dtype=np.int64)
     weights[root if rooted else slice(None)] = 1
     return CutSearch.of(topology if cut_direction(collective) == "into" else transpose(topology), weights)

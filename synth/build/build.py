@@ -51,8 +51,8 @@ def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> st
     program = lower(verified, lowering)
     text = target_named(lowering.target).emit(program)
     if lift_code(text.encode()) != program:
-        rule = "a program must be read back as it was meant"
-        raise CheckFailed(rule, program.name, "report this: the writer is at fault")
+        rule = "the written program {} reads back differently"
+        raise CheckFailed(rule, program.name, "please report this defect of the writer")
     return text
 
 

@@ -51,7 +51,7 @@ def bfb_score(topology: Topology) -> BfbScore:
     """
     degree, nodes = topology.degree, topology.node_count
     if degree is None or topology.node_bandwidth is None:
-        rule = "a bandwidth factor must be asked of a regular network of equal links"
+        rule = "only regular networks of equal links have a bandwidth factor, not {}"
         raise InvalidInput(rule, topology.spec, "choose a direct-connect topology")
     chosen = np.unique(checked_orbits(topology), return_index=True)[1].astype(np.int64)  # one node of every orbit
     if len(chosen) * (degree + 1) * _FEW <= nodes:

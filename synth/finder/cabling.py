@@ -58,7 +58,7 @@ def place_nodes(
         rule = f"cables are placed in networks of at most {MAX_PLACED_NODES} nodes without switches"
         raise InvalidInput(rule, topology.spec, "choose a smaller direct-connect network")
     if len(hosts) > count:
-        rule = "a network must have a node for each host that has cables"
+        rule = "the network has fewer nodes than there are hosts with cables: {}"
         raise InvalidInput(rule, f"{len(hosts)} hosts and {count} nodes", "ask for more nodes, or leave cables out")
     names = [*hosts, *(f"new{number}" for number in range(1, count - len(hosts) + 1))]
     number_of = {name: number for number, name in enumerate(names)}

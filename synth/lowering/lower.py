@@ -87,8 +87,8 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
     options = replace(options, in_place=options.in_place and not schedule.collective.name.is_uneven)
     limits = limits_of(options)
     if schedule.collective.members is not None:
-        rule = "programs have no copies and sums of tokens yet"
-        raise InvalidInput(rule, schedule.collective.name.value, "lower an all-to-all of the same amounts: --traffic")
+        rule = "there are no programs for copies and sums of tokens yet"
+        raise InvalidInput(rule, schedule.collective.name.value, "lower an all-to-all of the same amounts (--traffic)")
     if limits.one_sided_operations is None and options.moves_differently:
         rule = f"{options.target} must have no reads, groups, pipelines or boxes: its runtime sends and receives"
         raise InvalidInput(rule, "one of them", "leave them out, or use mscclpp-json")

@@ -144,8 +144,8 @@ def require_processes(options: LoweringOptions) -> None:
         rule = f"programs of blocks and messages in which switches act must be {PROCESS_TARGET}"
         raise InvalidInput(rule, options.target, f"use {PROCESS_TARGET}, or synthesize without --in-network")
     if not options.in_place:
-        rule = "programs in which switches act must be in place"
-        raise InvalidInput(rule, "out of place", "lower it in place")
+        rule = "programs with switches that add must be in place"
+        raise InvalidInput(rule, "", "lower it in place")
 
 
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:

@@ -128,7 +128,9 @@ def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
     if sizes is None:
         return VectorLayout(transfers, shards, schedule.chunks_per_shard, instances)
     if instances != 1:
-        raise InvalidInput("a collective of given sizes is lowered once", f"{instances} instances", "use --instances 1")
+        raise InvalidInput(
+            "a collective of given sizes cannot be lowered to {}", f"{instances} instances", "use --instances 1"
+        )
     return VectorLayout(transfers, shards, schedule.chunks_per_shard, 1, np.array(sizes, dtype=np.int64))
 
 

@@ -165,7 +165,7 @@ def _same(schedule: AnySchedule) -> AnySchedule:
 
 def _no_method(topology: Topology, collective: Collective) -> InvalidInput:
     value = f"{collective.name.value} on {topology.spec}"
-    return InvalidInput("some method must suit the network, collective and options", value, "name a method")
+    return InvalidInput("no method fits this network, collective and options: {}", value, "name a method")
 
 
 def _traffic_of_pattern(

@@ -93,7 +93,9 @@ class Method(ABC):
         """Return the schedule, not yet verified; raise InvalidInput for a request that this method does not support."""
         require_collective(self.name, collective, self.collectives)
         if collective.root is not None and not 0 <= collective.root < topology.compute_count:
-            raise InvalidInput("a root must be a rank", collective.root, f"choose 0 to {topology.compute_count - 1}")
+            raise InvalidInput(
+                "the root {} is not a rank", collective.root, f"choose 0 to {topology.compute_count - 1}"
+            )
         for option in options.non_default():
             if option not in self.options:
                 accepted = " and ".join(_flag(name) for name in self.options) or "no options"

@@ -37,7 +37,7 @@ def as_protocol(text: str) -> Protocol:
 def exact_protocol(text: str) -> Protocol:
     """Return the protocol `text`; InvalidInput unless it is spelled exactly as runtimes spell it."""
     if as_protocol(text) != text:
-        rule = "a protocol of a program must be written as runtimes write it"
+        rule = "runtimes do not know the protocol '{}'"
         raise InvalidInput(rule, text, f"write {as_protocol(text)}")
     return as_protocol(text)
 

@@ -215,7 +215,9 @@ def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]
             message = queues[incoming].popleft()
             if message.chunks != count:
                 sizes = f"{message.chunks} chunks from rank {message.sender} to rank {rank}, which receives {count}"
-                raise InvalidInput("both sides of a message must have as many chunks", sizes, "verify the program")
+                raise InvalidInput(
+                    "the two sides of a message have different numbers of chunks: {}", sizes, "verify the program"
+                )
             if op.reads_src:
                 place = own.spare(count, message.time)
                 target = place if op == Op.RECV_REDUCE_SEND else target

@@ -37,7 +37,7 @@ def switch_collective(collective: Collective, ranks: int, switches: int) -> Coll
     Input and output are the complete vector, in place. InvalidInput for an alltoall. O(ranks^2).
     """
     if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:
-        rule = "switches act in collectives that add or copy"
+        rule = "switches cannot help with {}"
         raise InvalidInput(rule, str(collective), "choose allreduce, allgather, reduce_scatter, broadcast or reduce")
     chunks = ranks if collective.name in _SHARDED else 1
     required = (
@@ -75,7 +75,7 @@ def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
     unused = {CollectiveName.ALLGATHER: "input_chunks", CollectiveName.REDUCE_SCATTER: "output_chunks"}.get(name)
     names_both = unused is not None and any(getattr(body, unused) for body in program.ranks)
     if program.switches or not program.in_place or names_both:
-        rule = "programs beside one in which switches act must be in place, of the same switches"
+        rule = "{} cannot run next to a program with switches that add: it must be in place, with the same switches"
         raise InvalidInput(rule, program.name, "lower it in place")
     shared = max(program.chunks, 1)
     bodies = tuple(replace(body, input_chunks=shared, output_chunks=shared) for body in program.ranks)

@@ -89,7 +89,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
             # A copy, because kernels must be able to write to it
             table[name] = np.concatenate(chunks) if chunks else np.empty(0, dtype=column.type.to_pandas_dtype())
     if text is None or any(name not in table for name in COLUMN_NAMES):
-        raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
+        raise InvalidInput("the schedule file lacks Chorale's columns or metadata", "", _AGAIN)
     document = _parse_document(text)
     columns = [table[name] for name in COLUMN_NAMES]
     if document.get("form", "columns") == "symmetric":
@@ -103,7 +103,7 @@ def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
     try:
         yield parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
     except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
-        raise InvalidInput("a .parquet schedule must be a Parquet file", error, _AGAIN) from error
+        raise InvalidInput("this .parquet file is not a Parquet file: {}", error, _AGAIN) from error
 
 
 def to_json_text(schedule: AnySchedule) -> str:
@@ -124,11 +124,11 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
     document = _parse_document(content)
     rows = document.get("transfers")
     if document.get("columns") != list(COLUMN_NAMES) or not isinstance(rows, list):
-        raise InvalidInput("a JSON schedule must have `columns` and `transfers`", "other keys", _AGAIN)
+        raise InvalidInput("this JSON schedule lacks the keys `columns` and `transfers`", "", _AGAIN)
     try:
         table = np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMN_NAMES))
     except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidInput("every transfer must be a row of six integers", error, _AGAIN) from error
+        raise InvalidInput("every transfer needs six integers: {}", error, _AGAIN) from error
     return _checked(document, lambda: _build(document, list(table.T), parse_spec), require_id)
 
 
@@ -206,11 +206,11 @@ def _parse_document(text: bytes) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("a schedule must be valid JSON", error, _AGAIN) from error
+        raise InvalidInput("the schedule is not valid JSON: {}", error, _AGAIN) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         actual = document.get("format") if isinstance(document, dict) else type(document).__name__
         value = f"{actual}" if actual else "a document that names no format"
-        raise InvalidInput(f"a schedule file must have the format {FORMAT}", value, _AGAIN)
+        raise InvalidInput(f"a schedule file has the format {FORMAT}, this is {{}}", value, _AGAIN)
     return document
 
 
@@ -221,9 +221,9 @@ def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: b
     try:
         schedule = build()
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
-        raise InvalidInput("a schedule file must be complete and well-typed", fault_in(error), _AGAIN) from error
+        raise InvalidInput("the schedule file is damaged: {}", fault_in(error), _AGAIN) from error
     if require_id and schedule.id != document.get("id"):
-        rule = "the content of a schedule file must match its id"
+        rule = "the content of the schedule file does not match its id: {}"
         raise InvalidInput(rule, f"id {document.get('id')}, content {schedule.id}", _AGAIN)
     return schedule
 
@@ -291,7 +291,7 @@ def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topol
         parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])
     )
     if topology.id != reference["id"]:
-        rule = "the topology of a schedule file must match its id"
+        rule = "the topology of the schedule file does not match its id: {}"
         raise InvalidInput(rule, f"{reference['spec']} with id {topology.id}", _AGAIN)
     return topology
 

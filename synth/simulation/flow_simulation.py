@@ -84,8 +84,8 @@ class NetworkModel:
         if topology.bandwidth_unit != "link":
             return self.efficiency * _UNIT_BITS_PER_S[topology.bandwidth_unit] / 8
         if self.link_gbps is None:
-            rule = "a topology with links of unit capacity needs a link rate"
-            raise InvalidInput(rule, topology.spec, "say how fast a link is, such as --link-gbps 400")
+            rule = "{} has no link rates"
+            raise InvalidInput(rule, topology.spec, "add the rate of a link, such as --link-gbps 400")
         return self.efficiency * self.link_gbps * 10**9 / 8
 
 

@@ -74,7 +74,7 @@ def simulate(
 
             times = simulate_flows(graph, stream.topology, network, size_bytes / amounts, progress=report)
             if stream.is_in_network and bool(np.isnan(times.arrived_s).any()):
-                rule = "a flow-level simulation takes no trees that cross switches in opposite directions in one step"
+                rule = "the flow model cannot simulate trees that cross switches in opposite directions in one step: {}"
                 raise InvalidInput(rule, stream.topology.spec, "use the congestion model (--model step)")
             seconds[index] += times.end_s
     return seconds

@@ -43,7 +43,7 @@ def lift(text: bytes) -> Program:
     """
     lifted = lift_with_findings(text)
     for finding in lifted.findings:
-        raise InvalidInput(f"a program must be sound ({finding.rule})", finding.message, "repair or lower it again")
+        raise InvalidInput(f"the program is wrong ({finding.rule}): {{}}", finding.message, "repair or lower it again")
     return lifted.program
 
 
@@ -102,7 +102,7 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
                 return target.limits
         known = ", ".join(target.name for target in XML_TARGETS)
         found = f"format {attributes.get('format', 'none')!r}"
-        raise InvalidInput("unknown target of a program", found, f"known are {known}")
+        raise InvalidInput("unknown target of a program: {}", found, f"known are {known}")
 
     root, body = read_document(text, choose)
     document = XmlDocument(chosen[0], root.for_collective(collective), body)
@@ -174,7 +174,7 @@ def read_checked(text: bytes, topology: Topology, collective: CustomCollective |
     for violation in verdict.violations:
         if violation.rule == "size":
             hint = "use fewer ranks, channels, instances or chunks"
-            raise InvalidInput("a program must be small enough to be checked", violation.message, hint)
+            raise InvalidInput("the program is too large to be checked: {}", violation.message, hint)
         rule = f"a program must do what its collective says ({violation.rule})"
         raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
     return bounded(lifted.program, verdict.max_bytes)

@@ -78,7 +78,7 @@ class JsonFields:
     def _get(self, name: str, default: Any) -> Any:
         value = self._values.get(name, default)
         if value is None:
-            raise InvalidInput(f"{self._where} must have {name}", "nothing", f"add {name}")
+            raise InvalidInput(f"{self._where} has no {name}", "", f"add {name}")
         return value
 
     def _list(self, name: str) -> list[Any]:
@@ -116,7 +116,7 @@ def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomColle
     try:
         root = JsonFields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("a plan must be JSON in UTF-8", str(error), "write the file again") from None
+        raise InvalidInput("the plan is not JSON in UTF-8: {}", str(error), "write the file again") from None
     known = _collective(root) if collective is None else custom_collective(collective)
     ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
     if not ranks:

@@ -80,12 +80,12 @@ class XmlAttributes:
     def refuse_unknown(self, names: frozenset[str]) -> None:
         """Raise InvalidInput for an attribute that is not among `names`."""
         for name in sorted(self._values.keys() - names):
-            raise InvalidInput(f"{self.location} must have known attributes only", name, "remove it")
+            raise InvalidInput(f"{self.location} has the unknown attribute {{}}", name, "remove it")
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self._values.get(name, default)
         if value is None:
-            raise InvalidInput(f"{self.location} must have {name}", "nothing", f'add {name}="..."')
+            raise InvalidInput(f"{self.location} has no {name}", "", f'add {name}="..."')
         return value
 
     def integer(self, name: str, default: int | None = None, least: int = -LARGEST_INTEGER) -> int:
@@ -186,14 +186,14 @@ def read_document(
         first = _parse(builders[-1], text, first)
     chosen = next((builder for builder in builders if builder.root is not None), None)
     if chosen is None or chosen.root is None or chosen.limits is None:
-        raise InvalidInput("a program must have a root element <algo>", "none", "write the file again")
+        raise InvalidInput("the program has no root element <algo>", "", "write the file again")
     notices = [
         ProgramViolation.at("skipped", f"readers pass over <{element}> under <{parent}> ({count} of them)")
         for (element, parent), count in sorted(chosen.skipped.items())
     ]
     if len(builders) > 1:
         if not chosen.limits.single_wait:
-            raise InvalidInput("a program must be one document", f"{len(builders)} in a row", "keep one")
+            raise InvalidInput("the file contains {}, one program is needed", f"{len(builders)} programs", "keep one")
         message = f"the file holds {len(builders)} documents in a row, of which the first <algo> is taken"
         notices.append(ProgramViolation.at("documents", message))
     return chosen.root, chosen.body()._replace(notices=tuple(notices))
@@ -215,7 +215,7 @@ def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         if error.code != _FURTHER_DOCUMENT:
-            raise InvalidInput("a program must be well-formed XML", str(error), "write the file again") from None
+            raise InvalidInput("the program is not well-formed XML: {}", str(error), "write the file again") from None
         return first + int(parser.ErrorByteIndex)
     return None
 
@@ -250,7 +250,7 @@ class _Builder:
         count = rank_count(self.root, self.limits)
         for number in self._ranks:
             if number >= count:
-                raise InvalidInput("the id of a gpu must be below ngpus", number, f"ngpus is {count}")
+                raise InvalidInput("the gpu id {} is too large", number, f"ngpus is {count}")
         ranks, findings = [], []
         for number in range(count):
             missing = ProgramViolation.at("missing rank", "the file has no gpu element for it", number)
@@ -308,22 +308,22 @@ class _Builder:
             return
         rank = self._rank
         if rank.id in self._ranks:
-            raise InvalidInput("the ids of gpu elements must differ", rank.id, "keep one of them")
+            raise InvalidInput("two gpu elements have the id {}", rank.id, "keep one of them")
         self._ranks[rank.id] = _program_of_rank(rank, self._single_wait)
 
     def _characters(self, text: str) -> None:
         if not text.isspace():
             line = self.parser.CurrentLineNumber
-            raise InvalidInput("elements must hold no text", f"{text[:40]!r} in line {line}", "remove it")
+            raise InvalidInput("there is text between XML elements: {}", f"{text[:40]!r} in line {line}", "remove it")
 
 
 def _refuse_encodings(_version: str, encoding: str | None, _standalone: int) -> None:
     if encoding is not None and encoding.lower() not in ("utf-8", "us-ascii"):
-        raise InvalidInput("a program must be XML in UTF-8", encoding[:40], "write the file again")
+        raise InvalidInput("programs are XML in UTF-8, this one is in {}", encoding[:40], "write the file again")
 
 
 def _refuse_doctype(name: str, *_rest: object) -> None:
-    raise InvalidInput("a program must have no document type declaration", f"DOCTYPE {name[:40]}", "remove it")
+    raise InvalidInput("the program has a document type declaration: {}", f"DOCTYPE {name[:40]}", "remove it")
 
 
 def rank_count(attributes: XmlAttributes, limits: TargetLimits) -> int:
@@ -352,7 +352,7 @@ def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
     name = attributes.text("type")
     op = _NOP if single_wait and name == NOP else _TYPES.get(name)
     if op is None:
-        raise InvalidInput("unknown type of a step", name, f"known are {', '.join(_TYPES)}")
+        raise InvalidInput("unknown type of a step: {}", name, f"known are {', '.join(_TYPES)}")
     number = attributes.integer("s", least=0)
     source = attributes.buffer("srcbuf"), attributes.integer("srcoff", least=-1)
     target = attributes.buffer("dstbuf"), attributes.integer("dstoff", least=-1)
@@ -366,7 +366,7 @@ def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[P
     ids = [block.id for block in blocks]
     if len(set(ids)) < len(ids):
         duplicate = next(first for first, second in pairwise(ids) if first == second)
-        raise InvalidInput(f"the ids of the blocks of rank {rank} must differ", duplicate, "keep one of them")
+        raise InvalidInput(f"two blocks of rank {rank} have the id {{}}", duplicate, "keep one of them")
     if ids != list(range(len(ids))):
         message = f"ids must be 0 to {len(ids) - 1} without gaps, the last is {ids[-1]}"
         findings.append(ProgramViolation.at("block ids", message, rank))

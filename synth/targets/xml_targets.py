@@ -120,7 +120,7 @@ class OneCclXml(XmlTarget):
         """Return the program of `body`."""
         attributes.refuse_unknown(ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
-            raise InvalidInput("unknown format of a program", attributes.text("format"), FORMAT)
+            raise InvalidInput("unknown format of a program: {}", attributes.text("format"), FORMAT)
         switches = _read_switches(attributes)
         collective = _read_collective(attributes.for_collective(None) if switches else attributes, {})
         if switches:

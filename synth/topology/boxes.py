@@ -24,8 +24,8 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
     ranks = topology.compute_count
     if ranks_per_box is not None:
         if ranks_per_box < 1 or ranks % ranks_per_box:
-            rule = f"boxes must share out the {ranks} ranks"
-            raise InvalidInput(rule, f"{ranks_per_box} ranks in each", "use a divisor")
+            rule = f"{{}} do not divide the {ranks} ranks"
+            raise InvalidInput(rule, f"boxes of {ranks_per_box}", "use a divisor")
         return tuple(rank // ranks_per_box for rank in range(ranks))
     named = np.array([node.partition(":")[0] in NETWORK_KINDS for node in topology.node_ids])
     named[:ranks] = False

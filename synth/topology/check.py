@@ -40,7 +40,7 @@ def check_topology(topology: Topology) -> Topology:
         )
     repeated = first_repeated(topology.node_ids)
     if repeated is not None:
-        raise InvalidInput("node ids must be unique", repeated, "rename one of the nodes")
+        raise InvalidInput("two nodes have the id {}", repeated, "rename one of them")
     _check_rates(topology.links.bandwidths, topology.links.latencies_s)
     require_strongly_connected(topology)
     return topology
@@ -112,7 +112,7 @@ def assemble_topology(
     node or link that breaks a rule. O(L log L), and the search for symmetries.
     """
     if unit not in UNITS:
-        raise InvalidInput("unknown bandwidth_unit", repr(unit), f"choose from {', '.join(UNITS)}")
+        raise InvalidInput("unknown bandwidth_unit {}", repr(unit), f"choose from {', '.join(UNITS)}")
     require_size(spec, len(nodes), sum(1 + link.bidirectional for link in links))
     for node in nodes:
         if node.kind not in KINDS:
@@ -156,7 +156,9 @@ def _directed(link: NamedLink, position: dict[str, int]) -> list[Link]:
     name = f"{link.src} to {link.dst}"
     for end in (link.src, link.dst):
         if end not in position:
-            raise InvalidInput(f"both ends of link {name} must be nodes", end, "add the node or correct the link")
+            raise InvalidInput(
+                f"link {name} ends at {{}}, which is not a node", end, "add the node or correct the link"
+            )
     bandwidth = parse_rational(link.bandwidth, f"the bandwidth of link {name}")
     if bandwidth <= 0:
         raise InvalidInput(f"the bandwidth of link {name} must be positive", bandwidth, "leave it out or correct it")

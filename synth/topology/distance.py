@@ -57,7 +57,7 @@ def require_strongly_connected(topology: Topology) -> None:
     if source < 0:
         return
     names = f"no path from {topology.node_ids[source]} to {topology.node_ids[target]} in {topology.spec}"
-    raise InvalidInput("every node must have a path to every other", names, "add links or remove the node")
+    raise InvalidInput("some nodes cannot reach each other: {}", names, "add links, or remove the nodes")
 
 
 def _first_unreached(topology: Topology, arcs: Arcs) -> int:

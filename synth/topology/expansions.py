@@ -62,7 +62,7 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
     links = topology.links
     loops = np.flatnonzero(links.src == links.dst)
     if len(loops):
-        rule = "degree must be given a network without self-loops"
+        rule = "degree needs a network without self-loops: {}"
         raise InvalidInput(
             rule, f"{topology.spec} with a link from {links.src[loops[0]]} to itself", "use line instead"
         )
@@ -98,8 +98,8 @@ def line_graph(topology: Topology, spec: str) -> Topology:
     require_direct(topology, "line")
     links = topology.links
     if len(links.bandwidths) > 1 or len(links.latencies_s) > 1:
-        rule = "line must be given a network whose links are all alike"
-        raise InvalidInput(rule, f"{topology.spec} with several bandwidths or latencies", "make its links alike")
+        rule = "line needs a network whose links are all equal, not {}"
+        raise InvalidInput(rule, f"{topology.spec} with several bandwidths or latencies", "make its links equal")
     order = line_order(topology)
     target = links.dst[order]
     first_out = np.searchsorted(links.src[order], np.arange(topology.node_count + 1))
@@ -139,7 +139,7 @@ def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "p
         require_direct(factor, function)
     units = {factor.bandwidth_unit for factor in factors}
     if len(units) > 1:
-        rule = f"{function} must be given networks of one bandwidth unit"
+        rule = f"{function} needs networks with the same bandwidth unit, not {{}}"
         raise InvalidInput(rule, " and ".join(sorted(units)), "convert the bandwidths")
     sizes = [factor.node_count for factor in factors]
     rank = np.arange(math.prod(sizes), dtype=np.int32).reshape(sizes)

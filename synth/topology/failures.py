@@ -56,7 +56,7 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
         alive[useless] = False
     compute_count = int(np.count_nonzero(alive[:ranks]))
     if compute_count < 2:
-        raise InvalidInput("at least two compute nodes must survive", spec, "remove fewer nodes")
+        raise InvalidInput("{} leaves fewer than two compute nodes", spec, "remove fewer nodes")
     ids = tuple(topology.node_ids[node] for node in np.flatnonzero(alive))
     if topology.node_ids[:ranks] == tuple(map(str, range(ranks))):
         ids = (*map(str, range(compute_count)), *ids[compute_count:])
@@ -89,10 +89,10 @@ class NodeNames:
         by_id = self.by_id.get(name)
         if by_rank is None and by_id is None:
             way_out = "`chorale topology show` lists the ids and ranks"
-            raise InvalidInput(f"a node of {self.topology.spec} must be named by rank or id", name, way_out)
+            raise InvalidInput(f"{self.topology.spec} has no node {{}}", name, way_out)
         if by_rank is not None and by_id is not None and by_rank != by_id:
             way_out = "give the nodes of the file names that are not numbers"
-            raise InvalidInput("a number must not be the rank of one node and the id of another", name, way_out)
+            raise InvalidInput("'{}' is the rank of one node and the id of another", name, way_out)
         return by_rank if by_rank is not None else by_id if by_id is not None else -1
 
 
@@ -104,7 +104,9 @@ def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str)
         mask |= (links.src == dst) & (links.dst == src)
     if not mask.any():
         name = f"{link.src}{'>' if link.one_way else '-'}{link.dst}"
-        raise InvalidInput(f"a link to be {purpose} must exist", name, "`chorale topology show` lists the links")
+        raise InvalidInput(
+            f"the link {{}} does not exist, so it cannot be {purpose}", name, "`chorale topology show` lists the links"
+        )
     return mask
 
 

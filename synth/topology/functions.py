@@ -116,7 +116,7 @@ def plan_product(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     inner: list[TopologyPlan] = []
     for argument in call.arguments:
         if not isinstance(argument, (FamilyCall, FileCall, FunctionCall)):
-            raise InvalidInput("every argument of product must be a topology spec", str(argument), way_out)
+            raise InvalidInput("{} is not a topology spec, product takes only specs", str(argument), way_out)
         inner.append(plan_of(argument))
     return _plan_product(str(call), inner, "product")
 
@@ -147,7 +147,7 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     may_be_partial = False
     for option in options:
         if not isinstance(option, Option) or option.key not in ("node", "link", "part"):
-            raise InvalidInput("without takes node=K, link=A-B and part=p/q", str(option), way_out)
+            raise InvalidInput("without does not know the option {}", str(option), way_out)
         if option.key == "node":
             nodes.append(option.value)
         elif option.key == "link":
@@ -184,7 +184,7 @@ def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     links: list[LostLink] = []
     for option in options:
         if not isinstance(option, Option) or option.key not in ("link", "factor"):
-            raise InvalidInput("scaled takes link=A-B and factor=p/q", str(option), way_out)
+            raise InvalidInput("scaled does not know the option {}", str(option), way_out)
         if option.key == "link":
             links.append(_read_link(option.value))
             continue
@@ -251,7 +251,7 @@ def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         raise InvalidInput("usable must have one share", str(call), f"write {_USABLE}")
     share = parse_rational(options["share"][0], "the share of usable")
     if not 0 < share <= 1:
-        raise InvalidInput("the share of usable must lie above 0, up to 1", share, "write such as share=4/5")
+        raise InvalidInput("the share of usable must be above 0 and at most 1", share, "write such as share=4/5")
     names = options.get("switch", [])
 
     def build() -> Topology:
@@ -318,10 +318,10 @@ def _switches(topology: Topology, names: Sequence[str]) -> list[int]:
         nodes = [node for switch, node in switches.items() if name in (switch, switch.partition(":")[0])]
         if not nodes:
             way_out = "`chorale topology show` lists the switches"
-            raise InvalidInput(f"a switch of {topology.spec} must be named by its id or kind", name, way_out)
+            raise InvalidInput(f"{topology.spec} has no switch {{}}", name, way_out)
         chosen.update(nodes)
     if not switches:
-        raise InvalidInput("a network must have switches to name them", topology.spec, "choose one with switches")
+        raise InvalidInput("{} has no switches", topology.spec, "choose a network with switches")
     return sorted(chosen) if names else list(switches.values())
 
 

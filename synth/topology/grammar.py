@@ -102,9 +102,9 @@ def parse_spec(text: str) -> SpecTree:
     reader = _Reader(stripped)
     tree = reader.argument(depth=0)
     if not isinstance(tree, SpecTree):
-        raise InvalidInput("a topology spec must begin with a family or a function", text, _WAY_OUT)
+        raise InvalidInput("the topology spec '{}' begins neither with a family nor with a function", text, _WAY_OUT)
     if reader.peek() is not None:
-        raise InvalidInput("a topology spec must end where its parentheses close", text, _WAY_OUT)
+        raise InvalidInput("there is text after the last parenthesis: {}", text, _WAY_OUT)
     return tree
 
 
@@ -131,7 +131,7 @@ class _Reader:
             raise InvalidInput(rule, self.text, "build the inner network first and save it to a file")
         piece = self.take()
         if piece is None or piece in "();":
-            rule = "a topology spec must have a family or function in every place"
+            rule = "a family or function is missing in the spec {}"
             raise InvalidInput(rule, self.text or '""', _WAY_OUT)
         if piece.lstrip().startswith(FILE_PREFIX):
             return _file((piece + self._rest_of_path()).strip())
@@ -145,7 +145,7 @@ class _Reader:
         while (piece := self.take()) == ";":
             arguments.append(self.argument(depth + 1))
         if piece != ")":
-            raise InvalidInput("parentheses in a topology spec must be balanced", self.text, 'add the missing ")"')
+            raise InvalidInput("a parenthesis is missing in {}", self.text, 'add the missing ")"')
         return tuple(arguments)
 
     def _rest_of_path(self) -> str:
@@ -170,12 +170,12 @@ def _leaf(piece: str, spec: str) -> Argument:
 
 def _name(text: str, spec: str) -> str:
     if not _NAME.fullmatch(text.strip()):
-        raise InvalidInput("a family or function must be named by small letters, digits and -", spec or '""', _WAY_OUT)
+        raise InvalidInput("'{}' is not the name of a family or function", spec or '""', _WAY_OUT)
     return text.strip()
 
 
 def _file(text: str) -> FileCall:
     path = text.removeprefix(FILE_PREFIX)
     if not path or "\0" in path:
-        raise InvalidInput("file: must be followed by the path of a file", text, "write file:PATH")
+        raise InvalidInput("the path after file: is missing", "", "write file:PATH")
     return FileCall(path)

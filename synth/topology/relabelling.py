@@ -46,8 +46,8 @@ def process_network(topology: Topology) -> Topology:
     has such an ability.
     """
     if not topology.abilities:
-        rule = "a network must have switches that add or multicast for them to be processes"
-        raise InvalidInput(rule, topology.spec, "say which do: able(SPEC)")
+        rule = "{} has no switches that add or multicast"
+        raise InvalidInput(rule, topology.spec, "declare them with able(SPEC)")
     network = promoted(topology, sorted(topology.abilities)).network
     return replace(network, spec=f"processes({topology.spec})")
 

@@ -77,7 +77,7 @@ def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
     @cache
     def load(call: FileCall) -> Topology:
         if read_file is None:
-            raise InvalidInput("a file: spec must come with a reader of files", str(call), "give read_file")
+            raise InvalidInput("{} names a file, but nothing here may read files", str(call), "pass `read_file`")
         from chorale.synth.topology.formats.files import from_bytes  # noqa: PLC0415 (only who reads files waits for it)
 
         path, _, model = call.path.partition(MODEL_MARK)

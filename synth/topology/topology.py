@@ -158,7 +158,7 @@ def bytes_per_second(topology: Topology) -> int:
     """
     unit = topology.bandwidth_unit
     if unit not in _BYTES_PER_SECOND:
-        rule = "a size in bytes needs bandwidths in GB/s or Gbit/s"
+        rule = "a size in bytes needs bandwidths in GB/s or Gbit/s, not {}"
         way_out = "say how fast a link is (--link-gbps), or leave out the size"
         raise InvalidInput(rule, f'{topology.spec}, whose unit is "{unit}"', way_out)
     return _BYTES_PER_SECOND[unit]

@@ -163,7 +163,7 @@ def _power(move: Numbers, exponent: int) -> Numbers:
 
 
 def _error(topology: Topology, value: str) -> InvalidInput:
-    rule = "translations are symmetries that commute and move every rank"
+    rule = "these symmetries do not commute or do not move every rank: {}"
     return InvalidInput(rule, f"symmetries of {topology.spec}: {value}", "use other symmetries, or none")
 
 
@@ -251,7 +251,9 @@ class Transversal:
             layers.append(np.concatenate(new_nodes))
         if not reached.all():
             value = f"{topology.spec}, whose known symmetries take rank 0 to {int(reached.sum())} of {nodes} ranks"
-            raise InvalidInput("the symmetric form needs a vertex-transitive topology", value, "use the column form")
+            raise InvalidInput(
+                "the symmetric form needs a vertex-transitive topology: {}", value, "use the column form"
+            )
         return Transversal(moves, parent, move, tuple(layers[:-1]))
 
     def element(self, rank: int) -> NDArray[np.int32]:
@@ -278,7 +280,7 @@ def _moves(topology: Topology) -> NDArray[np.int32]:
     """Return the generators and the inverses that differ from them."""
     nodes = topology.compute_count
     if topology.switch_count or not topology.automorphisms:
-        rule = "the symmetric form needs known symmetries and no switches"
+        rule = "the symmetric form needs known symmetries and no switches: {}"
         raise InvalidInput(rule, topology.spec, "use the column form")
     inverses = [np.argsort(generator).astype(np.int32) for generator in topology.automorphisms]
     pairs = zip(topology.automorphisms, inverses, strict=True)

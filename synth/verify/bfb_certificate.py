@@ -36,7 +36,9 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
         carried = [view.shards_until(time, link, chunks) for link in critical]
         # In less than `time`, a link carries whole chunks fewer than it would in exactly that time.
         if sum(max(0, ceil(amount) - 1) for amount in carried) >= jobs * chunks:
-            raise CheckFailed("a step's time must be the least for whole chunks", f"step {step}: {time}", _AGAIN)
+            raise CheckFailed(
+                "the time of a step is not the least possible for whole chunks: {}", f"step {step}: {time}", _AGAIN
+            )
 
 
 def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
@@ -90,7 +92,11 @@ def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
     for step, entry in enumerate(loads):
         jobs, critical = _evidence(view, step, entry)
         if sum(view.shards_until(Fraction(entry["value"]), link, 1) for link in critical) != jobs:
-            raise CheckFailed("a step's load must be shards over bandwidth", f"step {step}: {entry['value']}", _AGAIN)
+            raise CheckFailed(
+                "the load of a step is not the number of shards divided by the bandwidth: {}",
+                f"step {step}: {entry['value']}",
+                _AGAIN,
+            )
     return sum((Fraction(entry["value"]) for entry in loads), Fraction(0))
 
 
@@ -100,7 +106,9 @@ def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, li
     critical = set(entry["links"])
     incoming = [int(link) for link in np.flatnonzero(links.dst == node)]
     if not critical or not critical <= set(incoming):
-        raise CheckFailed("critical links must end in the critical node", f"step {step}", _AGAIN)
+        raise CheckFailed(
+            "the certificate names links that do not end in the critical node: {}", f"step {step}", _AGAIN
+        )
     jobs = 0
     for shard in np.flatnonzero(view.hops_to(node) == step + 1):
         usable = {link for link in incoming if view.hops_to(int(links.src[link]))[shard] == step}

@@ -86,7 +86,7 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     violations, verified = inspect(schedule, size_bytes)
     if verified is None:
         value = f"{violations[0].message} ({len(violations)} violation(s))"
-        raise CheckFailed("a schedule must pass verification", value, "synthesize it again")
+        raise CheckFailed("the schedule does not verify: {}", value, "synthesize it again")
     return verified
 
 

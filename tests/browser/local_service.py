@@ -130,7 +130,7 @@ class ThreadLaunches:
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         name = campaign["name"]
         if self.state(name)[0] == "running":
-            raise CheckFailed("a campaign must have one launch at a time", name, "stop it first")
+            raise CheckFailed("is running already", name, "stop it first")
         self._errors.pop(name, None)
         self._threads[name] = threading.Thread(target=self._run, args=(dict(campaign), home, launch_id), daemon=True)
         self._threads[name].start()

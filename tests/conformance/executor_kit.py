@@ -131,7 +131,7 @@ def check_exception_keeps_its_type_and_the_executor_works_on(factory: Factory) -
     try:
         with pytest.raises(InvalidInput) as caught:
             executor.map(refuse_negative, [1, 2, -3, 4])
-        assert str(caught.value) == "a task must not be negative; got -3; use its absolute value"
+        assert str(caught.value) == "a task must not be negative, got -3; use its absolute value"
         assert executor.map(refuse_negative, [1, 2]) == [1, 2]
     finally:
         executor.close()

@@ -97,8 +97,8 @@ def test_make_commands_of_the_pages_exist():
 
 def test_a_block_gives_its_commands_and_refusals():
     elsewhere = "```sh\nchorale elsewhere\n```\n"
-    here = "chorale verify a.json --json > b.json  # checks\nchorale run x \\\n  --json\nchorale: no; got x; y\n"
+    here = "chorale verify a.json --json > b.json  # checks\nchorale run x \\\n  --json\nchorale: no, got x; y\n"
     text = f"{elsewhere}Text.\n```\n{here}```\n"
     first, second = commands_of(text)
     assert (first.words, first.output, first.refusal) == (["verify", "a.json", "--json"], "b.json", None)
-    assert (second.words, second.refusal) == (["run", "x", "--json"], "chorale: no; got x; y")
+    assert (second.words, second.refusal) == (["run", "x", "--json"], "chorale: no, got x; y")

@@ -221,7 +221,7 @@ def test_a_choice_between_fabrics_is_not_guessed(up: Up) -> None:
     up(RARE, name=OTHER)
     with pytest.raises(InvalidInput, match=f"{ONE}, {OTHER}; say --fabric NAME"):
         find_fabric(one.topology_id)
-    with pytest.raises(InvalidInput, match=f"fabric {ONE} must have the topology of the program; got {RARE}"):
+    with pytest.raises(InvalidInput, match=rf"fabric {ONE} has another topology, {RARE}"):
         find_fabric("another", ONE)
 
 
@@ -275,11 +275,11 @@ def test_two_cannot_make_one_fabric_at_a_time(up: Up) -> None:
     ring = parse_topology("ring:3")
     with temporary_fabric(ring, Fraction(20), SPARE_NAME) as (unfinished, _):
         assert find_fabric(ring.id, SPARE_NAME) is None
-        with pytest.raises(InvalidInput, match="only one command at a time"):
+        with pytest.raises(InvalidInput, match="another command is bringing up fabric"):
             up("ring:3")
     assert not is_alive(unfinished.pid)
     up("ring:3")
-    with pytest.raises(InvalidInput, match="the name of a fabric must be free"):
+    with pytest.raises(InvalidInput, match="a fabric of this name exists already"):
         up("ring:3")
 
 
@@ -344,7 +344,7 @@ def test_the_command(
         assert mine["ranks"][1] == {"rank": 1, "address": "10.99.0.2", "namespace": f"chorale-{SPARE_NAME}-1"}
         assert "ring:3" in chorale(capsys, "fabric", "status").stdout
         assert chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 0, "--", "sh", "-c", "exit 3").code == 3
-        assert "must be 0 to 2; got 3" in chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 3, "true").stderr
+        assert "must be 0 to 2, got 3" in chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 3, "true").stderr
     finally:
         down = chorale(capsys, "fabric", "down", SPARE_NAME, "--json")
     assert down.document == {"down": [SPARE_NAME]}
@@ -352,4 +352,4 @@ def test_the_command(
     assert (nothing.code, nothing.stdout + nothing.stderr) == (0, "nothing was up\n")
     late = chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 0, "true")
     assert late.code == 2
-    assert "a fabric must be up to run something in it" in late.stderr
+    assert "the fabric" in late.stderr

@@ -35,7 +35,11 @@ def check(stack: Stack) -> dict[str, Any]:
     synthesis = api.job("/v1/syntheses", {"topology": "hypercube:3", "method": "bfb", "collective": "allreduce"})
     program = api.job("/v1/programs", {"result": synthesis["key"], "target": "msccl-xml"})
     campaign = api.campaign(CAMPAIGN)
-    _require(campaign["state"] == "ended", "a campaign must end", f"{campaign['state']}: {campaign['error']}")
+    _require(
+        campaign["state"] == "ended",
+        "the campaign ended without a valid trial",
+        f"{campaign['state']}: {campaign['error']}",
+    )
     _require(campaign["counts"] == {"complete": 4}, "every trial must complete", campaign["counts"])
     runs = _runs(stack, "first")
     _require(len(runs) == 5, "MLflow must know a run for the launch and one for each trial", len(runs))

@@ -55,4 +55,6 @@ def make_database(port: int, environment: Mapping[str, str], name: str) -> None:
     secret = {**os.environ, "PGPASSWORD": environment["POSTGRES_PASSWORD"]}
     done = subprocess.run([*command, name], env=secret, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unavailable("a database must be made", done.stderr.strip(), "see the message of createdb")
+        raise Unavailable(
+            "another process is creating the database", done.stderr.strip(), "see the message of createdb"
+        )

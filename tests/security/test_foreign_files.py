@@ -63,7 +63,7 @@ def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
     """As a full disk left it; then an empty password was accepted."""
     home = Home(tmp_path)
     (tmp_path / "ui-password").touch(mode=0o600)
-    with pytest.raises(InvalidInput, match=r"at least 16 characters; got 0 in .*remove it"):
+    with pytest.raises(InvalidInput, match=r"at least 16 characters, got 0 in .*remove it"):
         password_file(home)
     (tmp_path / "ui-password").unlink()
     assert len(read_secret(password_file(home))) >= 32

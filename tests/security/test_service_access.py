@@ -148,7 +148,7 @@ def test_a_token_file_that_is_not_sound_is_refused(tmp_path: Path):
         with pytest.raises(InvalidInput, match="token create"):
             read_tokens(file)
     file.chmod(0o666)
-    with pytest.raises(InvalidInput, match="writable by its owner only"):
+    with pytest.raises(InvalidInput, match="others may write the file of permissions"):
         read_tokens(file)
 
 
@@ -197,7 +197,7 @@ def test_ownership_is_no_side_effect_of_a_refused_launch(tmp_path: Path):
 
 def test_a_launch_that_fails_leaves_the_name_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: Any) -> None:
-        raise CheckFailed("a campaign must have one launch at a time", "attack", "stop it first")
+        raise CheckFailed("is running already", "attack", "stop it first")
 
     with attacked(tmp_path) as service:
         with monkeypatch.context() as patched:

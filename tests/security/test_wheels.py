@@ -18,7 +18,7 @@ def test_a_crafted_wheel_stays_inside(tmp_path: Path, name: str) -> None:
     wheel, target = tmp_path / "a.whl", tmp_path / "target"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(f"a-1.data/data/{name}", b"planted")
-    with pytest.raises(InvalidInput, match="must stay inside"):
+    with pytest.raises(InvalidInput, match="which lies outside its folder"):
         install.unpack(wheel, target / "include")
     assert not list(tmp_path.rglob("planted.h"))
 
@@ -30,7 +30,7 @@ def test_a_link_in_the_folder_leads_nowhere(tmp_path: Path) -> None:
     (target / "include" / "oneapi").symlink_to(tmp_path / "elsewhere")
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("a-1.data/data/include/oneapi/a.h", b"planted")
-    with pytest.raises(InvalidInput, match="must stay inside"):
+    with pytest.raises(InvalidInput, match="which lies outside its folder"):
         install.unpack(wheel, target)
     assert not list((tmp_path / "elsewhere").iterdir())
 

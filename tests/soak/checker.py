@@ -19,7 +19,7 @@ from typing import Any
 ENDED = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 CODES = {0, 2, 3, 130, -9, -15, 137}
 """Done; refused; unavailable; interrupted; killed; told to end before it listened; its driver below it was killed."""
-ONE_LINE = re.compile(r"^chorale: [^;]+; got .+; .+$", re.MULTILINE)
+ONE_LINE = re.compile(r"^chorale: [^;]+; .+$", re.MULTILINE)
 SEAL = re.compile(rb'^(.*),"crc32":"([0-9a-f]{8})"\}$', re.DOTALL)
 CHAMPION_TAGS = ("collective", "size_class", "size_range", "topology", "time_us", "speedup")
 

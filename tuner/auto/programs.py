@@ -95,7 +95,7 @@ def _program(
         model, buffer_bytes = NetworkModel.usual(topology), usual_buffer_bytes(program)
         times_s = {size: simulate_program(program, topology, model, size, buffer_bytes).end_s for size in sizes_bytes}
     except ChoraleError as error:
-        return RunnableProgram(*facts, None, {}, {}, f"{error.rule}: {error.value}")
+        return RunnableProgram(*facts, None, {}, {}, error.problem)
     return RunnableProgram(*facts, options.channels, dict(program_facts(program)["resources"]), times_s)
 
 

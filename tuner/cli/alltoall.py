@@ -76,7 +76,9 @@ def alltoall(
     if output is not None:
         require_schedule_suffix(output)
     elif chunks is not None and not has_amounts:
-        raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
+        raise InvalidInput(
+            "{}: chunks matter only for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet"
+        )
     rate_method, allowed, stages = parse_method(method), parse_rational(gap, "--gap"), Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
@@ -85,7 +87,7 @@ def alltoall(
     ranks = topology.compute_count
     if routing is not None:
         if traffic is not None or following or chunks is not None:
-            raise InvalidInput("--routing states all amounts", "other amounts", "leave --traffic, --next, --chunks out")
+            raise InvalidInput("--routing already states all amounts", "", "leave out --traffic, --next and --chunks")
         return _routing_result(topology, load_tokens(routing, ranks, experts), advice, transposed, output, stages)
     if traffic is not None:
         texts = [traffic, *(following or ())]
@@ -95,8 +97,8 @@ def alltoall(
             plan = plan_traffic(topology, matrices[0], chunks=chunks, gap=allowed, method=rate_method)
         return _traffic_result(plan, matrices[1:], allowed, output, stages)
     if following or transposed:
-        rule = "--next and --combine are for given traffic"
-        raise InvalidInput(rule, "no --traffic or --routing", "add --traffic zipf:1.2")
+        rule = "--next and --combine need the traffic"
+        raise InvalidInput(rule, "", "add --traffic zipf:1.2")
     return _rate_result(topology, allowed, rate_method, chunks, output, stages)
 
 
@@ -176,8 +178,8 @@ def _verified_traffic(plan: TrafficPlan) -> VerifiedSchedule:
     check_traffic_certificate(plan.topology, schedule.certificate)
     moved = verified.cost.time_per_byte / schedule.chunk_part * plan.chunks.chunk
     if moved != plan.time:
-        rule = "a schedule must take as long as its plan"
-        raise CheckFailed(rule, f"{moved} instead of {plan.time}", "report this: the planner is at fault")
+        rule = "the schedule does not take the time of its plan: {}"
+        raise CheckFailed(rule, f"{moved} instead of {plan.time}", "please report this defect of the planner")
     return verified
 
 

@@ -36,7 +36,9 @@ class ChoraleCommand(TyperCommand):
                         converted.append(_times(word, factor, other))
                     elif option == other:
                         if any(item.partition("=")[0] == own for item in args):
-                            raise InvalidInput("a rate of links is given once", f"{own} and {other}", "leave one out")
+                            raise InvalidInput(
+                                "the link rate is given twice: {}", f"{own} and {other}", "leave out one of them"
+                            )
                         converted.append(f"{own}={_times(value, factor, other)}" if equals else own)
                     else:
                         converted.append(word)

@@ -55,7 +55,7 @@ def auto(
     Example: chorale auto --budget 30
     """
     if model is not None and dump is None:
-        raise InvalidInput("--model is for a saved matrix of GPUs", model, "add --dump FILE")
+        raise InvalidInput("--model {} works only with a saved matrix of GPUs", model, "add --dump FILE")
     fabric = discover(spec, dump, model)
     for line in fabric.skipped:
         people.print(f"skipped {line}", markup=False)

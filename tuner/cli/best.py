@@ -56,7 +56,7 @@ def best(
     require("mlflow")
     home = Home.from_environment()
     if output is not None and not Path(output).is_dir():
-        raise InvalidInput("the folder of the output must exist", output, "create it first")
+        raise InvalidInput("the folder of {} does not exist", output, "create it first")
     if home.mlflow_uri.endswith(str(home.database)) and not home.database.exists():
         raise nothing_registered(network, name)
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
@@ -65,7 +65,7 @@ def best(
         champion, size_class = find_champion(mlflow, network, name, size_bytes, alias)
         if size_class != SizeClass.of(size_bytes):
             value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
-            raise InvalidInput("only the entry of the size itself is rolled back", value, "give a size of its class")
+            raise InvalidInput("there is no entry at exactly this size: {}", value, "name a size of the entry")
         former, _ = roll_back(mlflow, champion.name, alias)
         people.print(f"version {former.version} no longer is {alias}", highlight=False)
     entry = load_best(mlflow, network, name, size_bytes, alias)

@@ -90,7 +90,7 @@ def check_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
     if facts["ok"]:
         return Result(document, whole)
     way_out = f"repair them with `chorale campaign repair {name}`"
-    failure = CheckFailed("the journal of a launch must be whole", facts["problems"][0], way_out)
+    failure = CheckFailed("the journal is damaged: {}", facts["problems"][0], way_out)
     return Result(document, *facts["problems"], failure=failure)
 
 
@@ -107,7 +107,7 @@ def repair_command(name: CampaignName, launch: LaunchNumber = None) -> Result:
     document: dict[str, Any] = {"campaign": name, "before": before, "done": done, "after": after}
     failure = None
     if not after["ok"]:
-        failure = CheckFailed("a repaired launch must be whole", after["problems"][0], "report this")
+        failure = CheckFailed("the launch is still damaged after the repair: {}", after["problems"][0], "report this")
     return Result(document, *done, failure=failure)
 
 
@@ -128,7 +128,7 @@ def ui(
     home = Home.from_environment()
     uri = home.mlflow_uri
     if uri.startswith(("http://", "https://")):
-        raise InvalidInput("the pages of a database are shown here", uri, "open this address in the browser")
+        raise InvalidInput("`chorale ui` shows a database, not the server {}", uri, "open its address in the browser")
     from chorale.tuner.tracking.mlflow_pages import USER, password_file, serve_pages  # noqa: PLC0415 - MLflow is optional
 
     secret = password_file(home)

@@ -158,7 +158,7 @@ def _user_namespace() -> str:
             refused = done.stderr.strip() or refused
         except (OSError, subprocess.TimeoutExpired) as error:
             refused = str(error)
-    raise Unavailable("user namespaces must work", refused, "")
+    raise Unavailable("user namespaces do not work: {}", refused, "")
 
 
 def _namespaces() -> str:

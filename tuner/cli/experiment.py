@@ -47,7 +47,7 @@ def experiment(
     run, chosen = _experiments("run"), _experiments("catalog").load(name)
     require_plot_format(plot)
     if plot is not None and chosen.plot is None:
-        raise InvalidInput("a plot must be of an experiment that draws one", name, "leave out --plot")
+        raise InvalidInput("the experiment {} has no plot", name, "leave out --plot")
     home = Home.from_environment()
     store = run.PartStore(home.create(home.experiments))
     # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
@@ -69,7 +69,7 @@ def experiment(
         if not row["holds"]:  # which row it is: by its network if it has one, else by its first two columns
             which = f"{row['nodes']} nodes, {row['spec']}" if "nodes" in row else ", ".join(texts[:2])
             failed.append(f"{which}: {row['reason']}")
-    rule, way_out = "every row of an experiment must hold", f"see chorale experiment {name} --json"
+    rule, way_out = "some rows of the experiment do not hold: {}", f"see chorale experiment {name} --json"
     failure = CheckFailed(rule, "; ".join(failed), way_out) if failed else None
     return Result(document, table, failure=failure)
 
@@ -115,6 +115,6 @@ def bench(
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(record, sort_keys=True) + "\n")
     document = {"rows": rows, "holds": not failed, "history": str(path)}
-    rule = "facts of a benchmark must be those expected"
-    failure = CheckFailed(rule, "; ".join(failed), "see chorale bench --json") if failed else None
+    rule = "the benchmark computed other facts than expected: {}"
+    failure = CheckFailed(rule, "; ".join(failed), "see `chorale bench --json`") if failed else None
     return Result(document, shown, failure=failure)

@@ -213,13 +213,15 @@ def export(
     if is_program_file(file):
         topology, program = load_program(file, network)
         if targets and targets != [program.target]:
-            raise InvalidInput(f"a program stays what it is, {program.target}", targets[0], "export the schedule")
+            raise InvalidInput(
+                f"a {program.target} program cannot be exported for {{}}", targets[0], "export the schedule"
+            )
         programs: tuple[Program, ...] = (program,)
     else:
         verified = verify_schedule(load_schedule(file))
         schedule, topology = verified.schedule, verified.schedule.topology
         if network is not None:
-            raise InvalidInput("a schedule file names its topology itself", f"--spec {network.spec}", "leave it out")
+            raise InvalidInput("the schedule file already names its topology", f"--spec {network.spec}", "leave it out")
         if in_place is None:  # runtimes never call an alltoall so
             in_place = schedule.collective.name is not CollectiveName.ALLTOALL
         programs = ()

@@ -133,9 +133,7 @@ def execute(
     running = {fabric.name: fabric for fabric in fabrics()}
     if name not in running:
         up = ", ".join(running) or "none"
-        raise InvalidInput(
-            "a fabric must be up to run something in it", name, f"choose one that is (now: {up}) by --name"
-        )
+        raise InvalidInput("the fabric {} is not up", name, f"choose one that is (now: {up}) by --name")
     done = subprocess.run([*running[name].command_prefix(rank), *command], check=False)  # noqa: S603 - the user's own
     raise typer.Exit(done.returncode)
 
@@ -207,12 +205,12 @@ def watch(
     flags = {"once": once, "hold": hold, "release": release, "roll-back": roll_back}
     chosen = [f"--{name}" for name, is_chosen in flags.items() if is_chosen]
     if len(chosen) > 1:
-        raise InvalidInput("a command must do one thing", " and ".join(chosen), "name one of them")
+        raise InvalidInput("only one of {} can be used at a time", " and ".join(chosen), "leave out the others")
     config = watcher.read_watch_config(file)
     if hold or release or roll_back:  # asked for by files that the watch looks for each second
         folder = watcher.watch_folder(Home.from_environment(), config.name)
         if not folder.is_dir():
-            rule = "a watch of this data folder must have the name"
+            rule = "this data folder has no watch named {}"
             raise InvalidInput(rule, config.name, "start it, or set CHORALE_HOME")
         if release:
             (folder / watcher.HOLD).unlink(missing_ok=True)

@@ -134,7 +134,9 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
     counts = [count for count in possible if not bidirectional or (count * degree % 2 == 0 and degree > 1)]
     if not counts:
         value = f"{text} with degree {degree}"
-        raise InvalidInput("a range of nodes must hold sizes that exist", value, "choose more nodes than the degree")
+        raise InvalidInput(
+            "no network of this degree has a size in the range: {}", value, "choose more nodes than the degree"
+        )
     return counts
 
 

@@ -166,5 +166,5 @@ def _ranks(count: int, text: str) -> list[tuple[int, ...]]:
 
 def _number(text: str, whole: str) -> int:
     if not text.isdecimal() or len(text) > 9:
-        raise InvalidInput("ranks must be as in 0-7, 0,8,16, all, by8 or every8", whole, "write by8")
+        raise InvalidInput("cannot read the ranks '{}'", whole, "write them like 0-7, 0,8,16, all, by8 or every8")
     return int(text)

@@ -98,7 +98,7 @@ def _meaning(error: ModuleNotFoundError | OSError) -> ChoraleError | None:
     if error.filename is None:
         return None
     way_out = "give it to this user, free space or mount it again, or point CHORALE_HOME at another folder"
-    return Unavailable("files and folders in use must be usable", f"{error.filename}: {error.strerror}", way_out)
+    return Unavailable("cannot use {}", f"{error.filename}: {error.strerror}", way_out)
 
 
 def command_line() -> TyperGroup:

@@ -28,7 +28,7 @@ FileName = TypeVar("FileName", str, Path, None)
 def file_to_write(path: FileName) -> FileName:
     """Return the name of an output file; InvalidInput, before slow work, if its folder does not exist."""
     if path is not None and not Path(path).parent.is_dir():
-        raise InvalidInput("the folder of an output file must exist", str(Path(path).parent), "create it first")
+        raise InvalidInput("the folder {} does not exist", str(Path(path).parent), "create it first")
     return path
 
 

@@ -75,7 +75,9 @@ def record(
         raise typer.Exit(done.returncode)
     if not file.exists():
         way_out = 'have it call init_process_group("chorale") and end by itself'
-        raise CheckFailed("a recorded job must use the backend chorale", f"no record in {output}", way_out)
+        raise CheckFailed(
+            "the job wrote no record, because it did not use the backend chorale: {}", f"no record in {output}", way_out
+        )
     return _reported(read_record(file), output)
 
 

@@ -103,7 +103,7 @@ class MeasuredUntil:
         if self.precision is None:
             if self.budget is not None:
                 way_out = "add --precision 2%, or use --repeats"
-                raise InvalidInput("a budget is for what --precision costs", self.budget, way_out)
+                raise InvalidInput("--budget {} works only with --precision", self.budget, way_out)
             return None
         budget = () if self.budget is None else parse_budget(self.budget)
         goal = Goal(parse_precision(self.precision), reference, *budget)
@@ -166,7 +166,7 @@ def run(
         others: Mapping[str, AnyProgram] = {}
         if wants_calibration:
             if not isinstance(program, Program):
-                rule = "a calibration needs messages, which a plan does not send"
+                rule = "--calibrate does not work with plans: {}"
                 raise InvalidInput(rule, file, "leave --calibrate out")
             others = calibration_programs(program, topology, config.lowering().target)
         if reference is not None and reference.startswith(base.LIBRARY):
@@ -200,7 +200,9 @@ def run(
 def _reference(reference: str, file: str, topology: Topology, read: Callable[..., Runnable]) -> Runnable:
     """Return the reference that is measured together with `file`, for the same network."""
     if reference == file:
-        raise InvalidInput("a reference must be another file", reference, "copy it, to see how times scatter")
+        raise InvalidInput(
+            "the reference {} is the same file", reference, "name another file (a copy shows how times scatter)"
+        )
     other = read(reference, topology if is_program_file(reference) else None)
     if other.topology.id != topology.id:
         rule = f"a reference must be for the same network, {topology.spec}"

@@ -78,7 +78,7 @@ def create(
 
     def added(entries: list[access.TokenEntry]) -> list[access.TokenEntry]:
         if any(other.name == name for other in entries):
-            rule = "a token must have a name of its own"
+            rule = "there is already a token named {}"
             raise InvalidInput(rule, name, f"choose another, or first `chorale token revoke {name}`")
         return [*entries, entry]
 
@@ -123,7 +123,7 @@ def revoke(
 
     def without(entries: list[access.TokenEntry]) -> list[access.TokenEntry]:
         if all(entry.name != name for entry in entries):
-            raise InvalidInput("a token must be there to be revoked", name, "see `chorale token list`")
+            raise InvalidInput("there is no token named {}", name, "see `chorale token list`")
         return [entry for entry in entries if entry.name != name]
 
     access.change_tokens(file, without)
@@ -136,20 +136,20 @@ def _file(tokens: Path | None) -> Path:
 
 def _require_name(name: str) -> None:
     if not re.fullmatch(access.NAME_PATTERN, name) or name == "local":
-        rule = "a name of a token must have letters, digits, `_`, `.` and `-`, and not be `local`"
-        raise InvalidInput(rule, name, "choose another name")
+        rule = "{} cannot be the name of a token"
+        raise InvalidInput(rule, name, "use letters, digits, `_`, `.` and `-`, but not `local`")
 
 
 def _end(days: float | None, expires: datetime | None, forever: bool) -> datetime | None:
     if sum((days is not None, expires is not None, forever)) > 1:
-        raise InvalidInput("a token has one end", "--days, --expires and --forever", "give one of them")
+        raise InvalidInput("only one of {} can be given", "--days, --expires and --forever", "leave out the others")
     if forever:
         return None
     now = datetime.fromtimestamp(int(time.time()), UTC)
     end = now + timedelta(days=DEFAULT_DAYS if days is None else days) if expires is None else expires
     end = end if end.tzinfo else end.replace(tzinfo=UTC)
     if end <= now:
-        raise InvalidInput("a token must expire later than now", end.isoformat(), "give a later time")
+        raise InvalidInput("the expiry date {} is in the past", end.isoformat(), "choose a later one")
     return end
 
 

@@ -128,10 +128,10 @@ def comparison(first: Side, second: Side, sizes_bytes: Sequence[int]) -> dict[st
     """
     if first.topology.id != second.topology.id:
         value = f"{first.topology.spec} and {second.topology.spec}"
-        raise InvalidInput("what is compared must be for one network", value, "make both for the same")
+        raise InvalidInput("the two sides are for different networks: {}", value, "make both for the same one")
     if str(first.collective) != str(second.collective):
         value = f"{first.collective} and {second.collective}"
-        raise InvalidInput("what is compared must be for one collective", value, "make both for the same")
+        raise InvalidInput("the two sides are for different collectives: {}", value, "make both for the same one")
 
     def faster(size: int) -> str:
         times = first.time_s(size), second.time_s(size)
@@ -175,7 +175,7 @@ def bound_comparison(side: Side, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     """
     collective, topology, content = side.collective, side.topology, side.content
     if collective.custom is not None:
-        rule = "a bound is known for collectives with a name"
+        rule = "no bound is known for the custom collective of {}"
         raise InvalidInput(rule, collective, "compare the program with another one")
     # The bound holds for what the side uses: ranks alone, or switches that add and multicast, too
     acts = isinstance(content, ExecutionPlan) and any(body.switches for body in content.ranks)
@@ -280,7 +280,7 @@ def show(
         document["parameters"] = {**pricing.settings_on(topology), "buffer_bytes": buffer_bytes}
     else:
         if spec is not None:
-            raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
+            raise InvalidInput("the schedule file already names its topology", f"--spec {spec}", "leave it out")
         verified = verify(load_schedule(file))
         ranks = verified.schedule.topology.compute_count
         if rank >= ranks:
@@ -325,7 +325,9 @@ def compare(
     fidelity = as_fidelity(model or ("flow" if any(map(is_program_file, files)) else "step"))
     require_plot_format(plot)
     if second is None and plot is not None:
-        raise InvalidInput("--plot draws two files", "one", "name another file, or leave it out")
+        raise InvalidInput(
+            "--plot draws the comparison of two files, but only one is given", "", "name another file, or leave it out"
+        )
     given = None if spec is None else load_topology(spec)
     # Schedules are read first: they say what network a program beside them runs on, if nothing else does
     schedules = {file: verify(load_schedule(file)) for file in files if not is_program_file(file)}

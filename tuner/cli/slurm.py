@@ -51,7 +51,7 @@ class SlurmOptions:
             others = {"--site": self.site, "--time": self.job_time, "--wait": self.wait, "--array": self.tasks > 1}
             for flag, value in others.items():
                 if value:
-                    raise InvalidInput("options of a job must come with one", flag, "add --slurm or --slurm-script")
+                    raise InvalidInput("{} is an option of a Slurm job", flag, "add --slurm or --slurm-script")
         return self.slurm or self.slurm_script is not None
 
 
@@ -114,7 +114,7 @@ def stop_job(name: str, address: str | None) -> bool:
         if address or os.environ.get("RAY_ADDRESS"):
             return False
         ended = f"job {job.job_id} has ended" + (f" ({state})" if state else "")
-        raise CheckFailed("a job must be there to be stopped", ended, "see `--follow`, or go on with --slurm --resume")
+        raise CheckFailed("the job has ended already: {}", ended, "see `--follow`, or continue with --slurm --resume")
     jobs.cancel(job)
     notice(f"job {job.job_id} is cancelled; go on with --slurm --resume")
     return True
@@ -140,7 +140,7 @@ def _arguments(options: SlurmOptions) -> Iterator[str]:
         elif isinstance(value, bool):
             names = parameter.opts if value else parameter.secondary_opts
             if not names:
-                raise CheckFailed("an option of a job must have a form that says no", parameter.name, "leave it out")
+                raise CheckFailed("the option {} cannot be switched off for a job", parameter.name, "leave it out")
             yield names[0]
         else:
             for one in value if isinstance(value, list | tuple) else [value]:

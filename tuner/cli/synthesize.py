@@ -130,11 +130,15 @@ def _method_name(methods: list[str], spec: str, in_network: bool) -> str:
         return IN_NETWORK
     if methods and kind_of(spec) == "collective":
         way_out = f"write `chorale synth {methods[0]} --collective {spec}`"
-        raise InvalidInput("a collective is named by an option", spec, way_out)
+        raise InvalidInput("{} is a collective", spec, way_out)
     if len(methods) > 1:
-        raise InvalidInput("one METHOD and one SPEC can be given", " ".join((*methods, spec)), "leave out the others")
+        raise InvalidInput(
+            "give at most one METHOD and one SPEC, not {}", " ".join((*methods, spec)), "leave out the others"
+        )
     if not methods and spec in METHODS:
-        raise InvalidInput("a topology must be given after the method", spec, f"write `chorale synth {spec} torus:4x4`")
+        raise InvalidInput(
+            "{} is a method, and the topology is missing", spec, f"write `chorale synth {spec} torus:4x4`"
+        )
     return method_named(methods[0]).name if methods else AUTO
 
 
@@ -199,7 +203,7 @@ def failures(
     """
     method = method_named(method).name
     if output is not None and not output.endswith(".csv"):
-        raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
+        raise InvalidInput("the name of a table of failures must end in .csv", output, "write for example failures.csv")
     target, lost = parse_collective(collective, root), [_part(text) for text in parts or (NVLINK, PLANE)]
     stages = Stopwatch()
     with stages.stage("topology"):

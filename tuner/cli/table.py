@@ -85,15 +85,17 @@ def write(
     job_group = job_tables.JobGroup(None if group is None else job_tables.parse_group(group), ranks)
     types = job_tables.parse_dtypes(dtypes or (ANY_DTYPE if programs else job_tables.MEASURED_DTYPE))
     files, home = tuple(programs or ()), Home.from_environment()
-    rule, way_out = "a table must be written of one thing", _SOURCES
+    rule, way_out = "a table is written from one source, not from {}", _SOURCES
     if campaign is not None and (files or topology is not None):
         raise InvalidInput(rule, "--campaign with programs or --topology", way_out)
     if files and sizes is None:
-        raise InvalidInput("programs need the sizes that they are for", "no --sizes", "add --sizes 64KiB- or such")
+        raise InvalidInput("program files do not state their sizes", "", "add --sizes, such as 64KiB-")
     if not files and sizes is not None:
-        raise InvalidInput("--sizes is for program files", "none", "a campaign says itself what it measured")
+        raise InvalidInput(
+            "--sizes is only for program files", "", "leave it out: a campaign states the sizes that it measured"
+        )
     if beyond and campaign is None:
-        raise InvalidInput("--beyond is for campaigns", "none", "add --campaign NAME")
+        raise InvalidInput("--beyond works only with --campaign", "", "add --campaign NAME")
     if files:
         return _written(
             job_tables.table_of_files(files, parse_range(sizes or ""), topology, job_group, types), output, key
@@ -225,7 +227,7 @@ def _signing_key(sign: bool) -> bytes | None:
     key = table_key() if sign else None
     if sign and key is None:
         way_out = "make one: (umask 077; openssl rand -hex 32 > table.key); export CHORALE_TABLE_KEY=table.key"
-        raise InvalidInput("--sign needs the key of the jobs", "no CHORALE_TABLE_KEY", way_out)
+        raise InvalidInput("--sign needs the key of the jobs, but CHORALE_TABLE_KEY is not set", "", way_out)
     return key
 
 

@@ -108,7 +108,9 @@ def import_topology(
     Example: chorale topology import dump.xml --boxes 4 --nic-gbps 200 -o cluster.json
     """
     if output is not None and output.suffix.lower() != ".json":
-        raise InvalidInput("an imported network must be written to a .json file", output.name, "choose another name")
+        raise InvalidInput(
+            "the imported network is JSON, but the output is called {}", output.name, "use a name that ends in .json"
+        )
     network = read_network(file, options)
     for note in network.notes:
         notice(note)

@@ -79,16 +79,18 @@ def tune(
         return
     settings = [*(overrides or ()), *(["deterministic=true"] if deterministic else [])]
     if network is not None and from_record is None:
-        raise InvalidInput("--topology goes with --from-record", network, "say --set topology=SPEC")
+        raise InvalidInput("--topology {} works only with --from-record", network, "write --set topology=SPEC")
     if from_record is not None:
         for flag, value in (("--detach", detach), ("--programs", programs)):
             if value:
-                raise InvalidInput("a recorded job is tuned by several campaigns", flag, "leave it out")
+                raise InvalidInput(
+                    "{} does not work with --from-record, which starts several campaigns", flag, "leave it out"
+                )
         document = {} if campaign is None else campaign_file.read_document(campaign)
         document |= {} if network is None else {"topology": network}
         if "topology" not in document and not any(text.startswith("topology=") for text in settings):
             way_out = "say --topology SPEC, such as hypercube:3"
-            raise InvalidInput("the network of a recorded job must be given", "none", way_out)
+            raise InvalidInput("the network of the recorded job is missing", "", way_out)
         _tune_recorded(from_record, document, settings, resume, dry_run, address, as_json)
         return
     checked, topology = _checked_campaign(campaign, settings)
@@ -114,14 +116,14 @@ def tune(
 def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topology]:
     """Return the campaign of `file` and its network, both checked."""
     if file is None:
-        raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
+        raise InvalidInput("no campaign file is given", "", "name one, for example examples/quickstart.yaml")
     if kind_of(file) not in ("file", None):
         change = f" --set {kind_of(file)}={file}" if kind_of(file) in ("topology", "collective") else ""
         way_out = f"name a file, such as examples/quickstart.yaml{change}"
-        raise InvalidInput("a campaign file is wanted", f"{file}, which is a {kind_of(file)}", way_out)
+        raise InvalidInput("this is not a campaign file: {}", f"{file}, which is a {kind_of(file)}", way_out)
     example = Path("examples") / Path(file).with_suffix(".yaml").name
     if not Path(file).exists() and not Path(file).suffix and is_file(example):
-        raise InvalidInput("a campaign file must be readable", file, f"write `chorale tune {example}`")
+        raise InvalidInput("cannot read the campaign file: {}", file, f"write `chorale tune {example}`")
     campaign = campaign_file.load_campaign(file, overrides)
     check_methods(campaign, files=True)
     topology = load_topology(campaign.topology)

@@ -57,7 +57,7 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
             status: LaunchStatus = former.call("status", 0)
             if status.state == LaunchState.RUNNING:
                 way_out = f"wait for it, or end it with `chorale tune --stop {campaign.name}`"
-                raise CheckFailed("a campaign must have one detached launch", f"{campaign.name} is running", way_out)
+                raise CheckFailed("a detached launch exists already: {}", f"{campaign.name} is running", way_out)
             former.remove()
         launch_id = None if resume else uuid.uuid4().hex
         actor = actors.start(name, DetachedLaunch, (document, home.root, launch_id))
@@ -83,14 +83,14 @@ def watch_launch(follow: str | None, stop: str | None, address: str | None, as_j
         if campaign not in names and names:
             raise unknown_name("campaign", campaign, names)
         way_out = "end one that runs in a terminal by Ctrl-C there; name the cluster of another by --address"
-        raise CheckFailed("the campaign must have a detached launch or a job of Slurm", f"{campaign} has none", way_out)
+        raise CheckFailed("there is neither a detached launch nor a Slurm job: {}", f"{campaign} has none", way_out)
     from chorale.runners.ray.detached import DetachedActors  # noqa: PLC0415 - Ray is optional
 
     with DetachedActors(cluster) as actors:
         actor = actors.find(detached_name(campaign))
         if actor is None:
             way_out = "start it with `chorale tune CAMPAIGN.yaml --detach`"
-            raise CheckFailed("the campaign must have a detached launch in this cluster", campaign, way_out)
+            raise CheckFailed("the campaign {} has no detached launch in this cluster", campaign, way_out)
         actor.call("status", 0, timeout_s=ANSWER_LIMIT_S)
         status = _followed(actor) if stop is None else _stopped(actor)
         try:
@@ -186,7 +186,9 @@ def show(report: TuneReport, as_json: bool) -> None:
     if not report.ranked_trials:
         failed = [trial for trial in report.trials if trial.state != "complete"]
         reason = f"{len(failed)} trials, none complete"
-        raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")
+        raise CheckFailed(
+            "the campaign ended without a valid trial: {}", reason, "run it with --verbose, or read its journal"
+        )
     if report.tracked.problem is not None:
         print_error(f"tuned, but MLflow does not have everything: {report.tracked.problem}; --resume uploads the rest")
         raise typer.Exit(UNTRACKED_EXIT_CODE)

@@ -74,15 +74,15 @@ def verify(
     Example: chorale verify torus.parquet --json
     """
     if fix != (output is not None):
-        raise InvalidInput("--fix and --output belong together", "one of them", "give both, or neither")
+        raise InvalidInput("--fix and --output go together, one of them is missing", "", "give both, or neither")
     if program_files.is_program_file(file):
         title, unit, document = _verify_program(file, spec, load_collective(collective_file), output)
     elif collective_file is not None:
-        raise InvalidInput("a schedule says itself which collective it is for", collective_file, "leave it out")
+        raise InvalidInput("the schedule already names its collective", collective_file, "leave it out")
     elif fix:
-        raise InvalidInput("--fix is for programs", file, "leave it out: a schedule has no sizes at which it hangs")
+        raise InvalidInput("{} is a schedule: --fix is for programs", file, "leave it out")
     elif spec is not None:
-        raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
+        raise InvalidInput("the schedule file already names its topology", f"--spec {spec}", "leave it out")
     else:
         title, unit, document = _verify_schedule(file)
     verdict = "verified" if document["ok"] else "NOT correct"
@@ -100,7 +100,7 @@ def _verify_schedule(file: str) -> tuple[str, str, dict[str, Any]]:
     schedule, stated = load_for_inspection(file)
     size_bytes = schedule.parameters.get("size_bytes")
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int | None) or (size_bytes or 1) < 1:
-        rule = "the size that a schedule was made for must be a whole number of bytes"
+        rule = "the schedule is for a size that is not a whole number of bytes: {}"
         raise InvalidInput(rule, size_bytes, "write the file again with `chorale synth`")
     violations, verified = inspect(schedule, size_bytes)
     if stated != schedule.id:
@@ -233,11 +233,11 @@ def _write_bounded(file: str, verdict: Verdict, output: str | None) -> None:
     Raises InvalidInput without an output, or if a limit does not repair it.
     """
     if output is None:
-        raise InvalidInput("--fix writes a file", "no --output", "add -o FILE")
+        raise InvalidInput("--fix needs the name of the file to write", "", "add -o FILE")
     text = read_file(file)
     if verdict.violations or is_plan_text(text):
         found = verdict.violations[0].message if verdict.violations else "a plan of one-sided operations"
-        raise InvalidInput("--fix bounds programs that are right up to some size", found, "repair the program itself")
+        raise InvalidInput("--fix cannot repair this program: {}", found, "correct the program")
     write_file(output, text if verdict.max_bytes is None else with_max_bytes(text, verdict.max_bytes))
 
 

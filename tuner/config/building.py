@@ -90,7 +90,9 @@ class DiskCache:
         try:
             schedule = from_parquet(content, lambda _spec: request.topology)
             if (schedule.topology.id, schedule.collective) != (request.topology.id, request.collective):
-                raise CheckFailed("a file of the cache must be what it is called", path, "it is built again")
+                raise CheckFailed(
+                    "a cached file has other content than its name says: {}", path, "Chorale builds it again"
+                )
             return BuiltSchedule(verify(schedule, request.options.verified_bytes), content)
         except ChoraleError as error:
             _drop(path, error)
@@ -114,7 +116,9 @@ class DiskCache:
                 request.lowering.target,
                 verified.id,
             ):
-                raise CheckFailed("a file of the cache must be what it is called", path, "it is built again")
+                raise CheckFailed(
+                    "a cached file has other content than its name says: {}", path, "Chorale builds it again"
+                )
             return LoweredProgram(program, text, program)
         except (ChoraleError, UnicodeDecodeError) as error:
             _drop(path, error)

@@ -68,7 +68,7 @@ def campaign_with(document: Mapping[str, Any], overrides: Sequence[str]) -> Camp
         for key in keys[:-1]:
             inner = section.setdefault(key, {})
             if not isinstance(inner, dict):
-                rule = "an override must lead to a key of a section"
+                rule = "cannot set {}"
                 raise InvalidInput(rule, f"{'.'.join(keys)}={value}", f"`{key}` has no keys inside")
             section = inner
         section[keys[-1]] = value
@@ -83,9 +83,7 @@ def campaign_of(document: Mapping[str, Any]) -> Campaign:
         # All faults as one line. Unknown keys come first: they often cause the others.
         faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         first, *others = map(_fault, faults)
-        first.way_out = "; also ".join(
-            [first.way_out, *(f"{one.rule}; got {one.value}" for one in others[:_MORE_FAULTS])]
-        )
+        first.way_out = "; also ".join([first.way_out, *(one.problem for one in others[:_MORE_FAULTS])])
         raise first from None
 
 
@@ -94,7 +92,7 @@ def parsed_document(text: str) -> dict[str, Any]:
     document = load_yaml(text, "a campaign file must be valid YAML")
     if not isinstance(document, dict):
         kind = type(document).__name__
-        raise InvalidInput("a campaign file must be a mapping of keys to values", kind, "begin with `name: …`")
+        raise InvalidInput("a campaign file must map keys to values", kind, "begin with `name: …`")
     return document
 
 
@@ -103,7 +101,7 @@ def _parsed(override: str) -> tuple[list[str], Any]:
     path, separator, text = override.partition("=")
     keys = path.strip().split(".")
     if not separator or not all(keys):
-        raise InvalidInput("an override must have the form key.path=value", override, "write --set budget.trials=10")
+        raise InvalidInput("cannot read --set {}", override, "write --set budget.trials=10")
     return keys, load_yaml(text, "the value of an override must be YAML", "quote it")
 
 
@@ -118,7 +116,9 @@ def _fault(fault: ErrorDetails) -> InvalidInput:
     if fault["type"] == "missing":
         return InvalidInput(f"a campaign file needs the key `{key}`", "no such key", f"add it; {_SCHEMA}")
     if fault["type"] in ("list_type", "tuple_type") and isinstance(fault["input"], str | int):
-        return InvalidInput(f"campaign key `{key}` is a list", repr(fault["input"]), f"write [{fault['input']}]")
+        return InvalidInput(
+            f"campaign key `{key}` is a list, got {{}}", repr(fault["input"]), f"write [{fault['input']}]"
+        )
     rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
     return InvalidInput(f"campaign key `{key}`: {rule}", repr(fault["input"]), _SCHEMA)
 
@@ -141,7 +141,7 @@ def _unknown_key(keys: Sequence[str], kind: str | None) -> InvalidInput:
         return InvalidInput(rule, f"`{'.'.join(keys)}`, a key of {_alternatives(others, 'and')}", way_out)
     if close := difflib.get_close_matches(unknown, known, n=1):
         way_out = f"did you mean `{close[0]}`? {way_out}"
-    return InvalidInput("a campaign file must use known keys only", f"unknown key `{'.'.join(keys)}`", way_out)
+    return InvalidInput("campaign file: {}", f"unknown key `{'.'.join(keys)}`", way_out)
 
 
 def _keys_of(sections: Sequence[str], kind: str | None) -> list[str]:
@@ -224,7 +224,7 @@ def recorded_campaigns(
     Raises InvalidInput if campaigns cover nothing of the record, and for keys that do not fit.
     """
     if not job.seconds:
-        rule = "a record must have time in collectives of all ranks that can be tuned"
+        rule = "the record has no collective of all ranks that can be tuned: {}"
         raise InvalidInput(rule, "; ".join(job.left) or "no calls", f"tuned are {', '.join(TUNED)}")
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:40] or "job"
     campaigns = []

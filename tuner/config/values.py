@@ -88,8 +88,10 @@ def with_password(address: str, variable: str) -> str:
         return address
     known = os.environ.get(variable, "")
     if redacted(known) != address:
-        rule = "an address that was stored without its password needs it again"
-        raise Unavailable(rule, address, f"set {variable} to the whole address, or give the campaign file again")
+        rule = "the password of {} is not stored"
+        raise Unavailable(
+            rule, address, f"set {variable} to the address with its password, or name the campaign file again"
+        )
     return known
 
 

@@ -127,7 +127,7 @@ def simulate_program(
     times = simulate_flows(flows.graph, topology, network, size_bytes / program.chunks / (loops * slices))
     for at in flows.stuck(times):
         value = f"rank {at.rank} block {at.block} instruction {at.step}: {at.reason}"
-        raise CheckFailed("a program must end", value, "see all of it with `chorale lift`")
+        raise CheckFailed("the program deadlocks: {}", value, "see the details with `chorale lift`")
     return flows.trace(times)
 
 
@@ -157,7 +157,7 @@ def load_calibration(path: str) -> Calibration:
         document = json.loads(read_file(path, 2**20))
     except ValueError as error:
         way_out = "give the JSON that `chorale run --calibrate --json` printed"
-        raise InvalidInput("a calibration file must be JSON", f"{path}: {error}", way_out) from None
+        raise InvalidInput("the calibration file is not JSON: {}", f"{path}: {error}", way_out) from None
     return calibration_of(document)
 
 
@@ -223,8 +223,8 @@ class Pricing:
             return Pricing(NetworkModel.of(**settings), None, settings, stated)  # type: ignore[arg-type]  # the rate only
         named = [name for name, value in options.items() if value is not None]
         if named:
-            rule = "--calibration holds latencies and rates already"
-            raise InvalidInput(rule, f"--{named[0].replace('_', '-')}", "leave out one of the two")
+            rule = "--calibration already has latencies and rates, so {} has no effect"
+            raise InvalidInput(rule, f"--{named[0].replace('_', '-')}", "leave out one of them")
         if isinstance(calibration, str):
             return Pricing(None, load_calibration(calibration), {"calibration": calibration})
         return Pricing(None, calibration_of(calibration), {"calibration": "given"})
@@ -272,7 +272,7 @@ class Pricing:
             return 0.0
         if not isinstance(program, Program):
             way_out = "give latencies and rates instead"
-            raise InvalidInput("a calibration must be for what is simulated", "a plan for MSCCL++", way_out)
+            raise InvalidInput("a calibration cannot be applied to {}", "a plan for MSCCL++", way_out)
         return self.calibration.overhead_of_program_s(program)
 
 
@@ -304,9 +304,7 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
     """Return the traffic of the schedule in a file, after its verification."""
     if not is_schedule_name(path):
         choices = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
-        raise InvalidInput(
-            "what is simulated must be a schedule file or a method with a topology", path, f"give {choices}"
-        )
+        raise InvalidInput("{} is neither a schedule file nor a method with a topology", path, f"give {choices}")
     schedule = load_schedule_in_its_form(path)
     if collective is not None and parse_collective(collective).name != schedule.collective.name:
         rule = f"--collective must be that of the schedule, {schedule.collective.name.value}"

@@ -28,7 +28,7 @@ def load_collective(path: str | None) -> CustomCollective | None:
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error.rule}", error.value, error.way_out) from None
     except ValueError as error:
-        raise InvalidInput(f"{path} must be text in UTF-8", error, "write it again") from None
+        raise InvalidInput(f"{path} is not text in UTF-8: {{}}", error, "write it again") from None
 
 
 def parse_collective_file(text: str) -> CustomCollective:
@@ -36,12 +36,12 @@ def parse_collective_file(text: str) -> CustomCollective:
     document = load_yaml(text, "a collective file must be YAML or JSON", "repair it")
     fields = _mapping(document, "a collective file", _KEYS)
     if fields.get("format") != FORMAT:
-        raise InvalidInput("a collective file must name its format", fields.get("format"), f"write format: {FORMAT}")
+        raise InvalidInput("unknown format of a collective file: {}", fields.get("format"), f"write format: {FORMAT}")
     ranks = _integer(fields, "ranks", 1, MAX_RANKS)
     inputs, outputs = (_integer(fields, f"{side}_chunks", 1, MAX_CHUNKS) for side in ("input", "output"))
     listed = fields.get("outputs")
     if not isinstance(listed, list):
-        raise InvalidInput("outputs must be a list", listed, "write what must be where, one below the other")
+        raise InvalidInput("`outputs` must be a list", listed, "write one output per line")
     required: list[RequiredChunk] = []
     contributions = 0
     for number, item in enumerate(listed):
@@ -99,13 +99,15 @@ def _required(fields: Mapping[str, Any], ranks: int) -> Iterator[RequiredChunk]:
 def _sources(fields: Mapping[str, Any], ranks: int, chunk: int) -> list[tuple[int, int]]:
     """Return rank and first chunk of all that is added."""
     if ("from" in fields) == ("sum" in fields):
-        rule = "an output must say by `from` or by `sum` what it is made of"
+        rule = "an output needs either `from` or `sum`, not {}"
         raise InvalidInput(rule, "both" if "sum" in fields else "neither", "write one of them")
     if "from" in fields:
         source = _integer(fields, "source", 0, MAX_CHUNKS, chunk)
         return [(rank, source) for rank in _ranks(fields["from"], "from", ranks)]
     if "source" in fields or not isinstance(fields["sum"], list):
-        raise InvalidInput("sum must be a list of {rank, chunk}, without source", fields["sum"], "write such a list")
+        raise InvalidInput(
+            "`sum` must be a list of {{rank, chunk}}, without source", fields["sum"], "write such a list"
+        )
     items = [_mapping(item, "an item of sum", ("rank", "chunk")) for item in fields["sum"]]
     return [(_integer(item, "rank", 0, MAX_RANKS), _integer(item, "chunk", 0, MAX_CHUNKS)) for item in items]
 
@@ -129,10 +131,10 @@ def _name(fields: Mapping[str, Any]) -> str:
 
 def _mapping(value: Any, what: str, keys: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidInput(f"{what} must be a mapping", value, f"its keys are {', '.join(keys)}")
+        raise InvalidInput(f"{what} must map keys to values", value, f"its keys are {', '.join(keys)}")
     unknown = next((key for key in value if key not in keys), None)
     if unknown is not None:
-        raise InvalidInput(f"{what} has keys that are known", unknown, f"they are {', '.join(keys)}")
+        raise InvalidInput(f"{what} has no key {{}}", unknown, f"they are {', '.join(keys)}")
     return value
 
 

@@ -35,12 +35,12 @@ class Home:
         root = Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute()
         if any("\ud800" <= letter <= "\udfff" for letter in str(root)):
             way_out = "point CHORALE_HOME at a folder whose name is UTF-8"
-            raise InvalidInput("the path of the data folder must be UTF-8", repr(str(root)), way_out)
+            raise InvalidInput("the path of the data folder is not UTF-8: {}", repr(str(root)), way_out)
         if "?" in str(root):
-            rule = "the path of the data folder must have no `?`, after which addresses of databases have options"
-            raise InvalidInput(rule, root, "point CHORALE_HOME at another folder")
+            rule = "the path of the data folder contains `?`: {}"
+            raise InvalidInput(rule, root, "set CHORALE_HOME to another folder")
         if root.exists() and (reason := why_foreign(root)) is not None:
-            rule = "the data folder must be yours alone: what is in it says what runs, and who may call"
+            rule = "the data folder does not belong to you alone: {}"
             way_out = f"set CHORALE_HOME to a folder of yours, or take this one: chown it, and chmod go-w {root}"
             raise InvalidInput(rule, f"{root}: {reason}", way_out)
         return Home(root)
@@ -54,7 +54,7 @@ class Home:
         """Return the folder of the campaign `name`. Raises InvalidInput for an invalid name, such as a path."""
         if re.fullmatch(CAMPAIGN_NAME.rstrip("$"), name) is None:
             way_out = "take up to 64 letters, digits, dots, dashes and underscores"
-            raise InvalidInput("the name of a campaign must be valid for a folder", repr(name[:80]), way_out)
+            raise InvalidInput("{} cannot be the name of a campaign", repr(name[:80]), way_out)
         return self.campaigns / name
 
     def detached_cluster(self, name: str) -> Path:
@@ -102,7 +102,9 @@ class Home:
                 missing.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         except OSError as error:
             way_out = "point CHORALE_HOME at a folder that can be written"
-            raise Unavailable("the data folder must be writable", f"{folder}: {error.strerror}", way_out) from error
+            raise Unavailable(
+                "the data folder cannot be written: {}", f"{folder}: {error.strerror}", way_out
+            ) from error
         self._tighten()
         return folder
 
@@ -119,7 +121,7 @@ class Home:
             return read_secret(path)
         except OSError as error:
             way_out = "point CHORALE_HOME at a folder that can be written"
-            raise Unavailable("a secret must have a file", f"{path}: {error.strerror}", way_out) from error
+            raise Unavailable("a secret could not be written: {}", f"{path}: {error.strerror}", way_out) from error
 
     def _tighten(self) -> None:
         ours = (self.campaigns, self.artifacts, self.best, self.experiments, self.service)

@@ -72,8 +72,8 @@ def load_record(path: Path, ranks: int | None = None) -> Record:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, RecursionError, struct.error,
             pickle.UnpicklingError) as error:  # fmt: skip
         value = f"{path}: {fault_in(error)}"
-        raise InvalidInput("a file of a job's calls must be complete and of a known form", value, _WAY_OUT) from error
-    raise InvalidInput("a file of a job's calls must be of a known form", path, _WAY_OUT)
+        raise InvalidInput("cannot read the record of a job: {}", value, _WAY_OUT) from error
+    raise InvalidInput("{} is not a record or trace of a job", path, _WAY_OUT)
 
 
 _NOT_IN_JSON = ("EMPTY_SET", "FROZENSET", "ADDITEMS", "BYTEARRAY8")
@@ -202,8 +202,8 @@ _NAME, _TYPE, _DURATION_US, _ATTRIBUTE = 2, 3, 7, 10
 
 def _from_chakra(content: bytes, ranks: int, path: Path) -> Record:
     if ranks < 2:
-        rule = "a Chakra trace does not say how many ranks the job has"
-        raise InvalidInput(rule, path, "say it with --ranks, or keep the .et files of all ranks in one folder")
+        rule = "the Chakra trace {} does not say how many ranks the job has"
+        raise InvalidInput(rule, path, "add --ranks, or put the .et files of all ranks into one folder")
     from google.protobuf.empty_pb2 import Empty  # noqa: PLC0415 - only these traces need it
     from google.protobuf.message import DecodeError  # noqa: PLC0415
     from google.protobuf.proto import parse_length_prefixed  # noqa: PLC0415
@@ -272,5 +272,5 @@ def _record(ranks: int, calls: Iterable[_Call | None], what: str) -> Record:
             root = 0 if call.collective in ("broadcast", "reduce") else None
             counts[CallKey(call.collective, call.dtype, group, root, call.size_bytes)] += CallCount(1, call.seconds)
     if not counts:
-        raise InvalidInput(f"a {what} must have calls of collectives", "none", "record more of the job")
+        raise InvalidInput(f"the {what} has no calls of collectives", "", "record more of the job")
     return Record(ranks, dict(counts))

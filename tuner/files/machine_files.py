@@ -148,7 +148,7 @@ class SlurmNetwork:
             return slurm_gpu_topology(nodes, self.machine, self.rate, self.spec)
         if self.rate is None:
             way_out = "add --nic-gbps 200, or --machine"
-            raise InvalidInput("Slurm does not know how fast nodes send", "no --nic-gbps", way_out)
+            raise InvalidInput("Slurm does not state the link rates of nodes", "", way_out)
         return slurm_topology(nodes, self.rate, self.spec)
 
     def hosts(self, names: tuple[str, ...]) -> list[str]:

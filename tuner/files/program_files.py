@@ -37,7 +37,7 @@ def load_program(path: str, network: Topology | None) -> tuple[Topology, Program
     topology, program = load_code(path, network)
     if not isinstance(program, Program):
         way_out = "a plan for MSCCL++ is run by its executor_test, and by `chorale run` on the local runner"
-        raise InvalidInput("what is exported must be a schedule or an XML program", path, way_out)
+        raise InvalidInput("{} is neither a schedule nor an XML program", path, way_out)
     return topology, program
 
 
@@ -68,7 +68,7 @@ def load_unchecked(
     named, ranks = _spec_in_name(lifted.program), len(lifted.program.ranks)
     if named is None and not (any_network and ranks > 1):
         way_out = "add --spec, such as --spec torus:4x4"
-        raise InvalidInput("a program file needs the topology it runs on", path, way_out)
+        raise InvalidInput("{} does not name its topology", path, way_out)
     return load_topology(named or f"complete:{ranks}"), lifted
 
 
@@ -120,7 +120,7 @@ def load_runnable(
     verified = verify_schedule(load_schedule(file))
     topology = verified.schedule.topology
     if collective is not None:
-        rule = "a schedule says itself which collective it is for"
+        rule = "the schedule already names its collective"
         raise InvalidInput(rule, "--collective-file", "leave it out, or run a program")
     if network is not None and network.id != topology.id:
         rule = f"--spec must be the topology of the schedule, {topology.spec}"

@@ -30,7 +30,7 @@ def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
     """Write one part after the other to `path` as `write_file` does; the old file also stays if making a part fails."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise InvalidInput("the folder of an output file must exist", str(target.parent), "create it first")
+        raise InvalidInput("the folder {} does not exist", str(target.parent), "create it first")
     try:
         if is_stream(target):
             with target.open("wb") as stream:
@@ -39,17 +39,17 @@ def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
             _replace(target, parts)
     except OSError as error:
         way_out = "free some space or choose another place" if error.errno == errno.ENOSPC else "choose another place"
-        raise Unavailable("an output file must be writable", f"{target}: {error.strerror}", way_out) from error
+        raise Unavailable("cannot write {}", f"{target}: {error.strerror}", way_out) from error
 
 
 def require_new_folder(folder: Path, force: bool = False) -> None:
     """Raise InvalidInput unless `folder` is empty or can be made; with `force` it may hold something."""
     if folder.exists() and not folder.is_dir():
-        raise InvalidInput("an output folder must be a folder", str(folder), "choose another name")
+        raise InvalidInput("{} is not a folder", str(folder), "choose another name")
     if not folder.absolute().parent.is_dir():
-        raise InvalidInput("the parent of an output folder must exist", str(folder.parent), "create it first")
+        raise InvalidInput("the folder {} does not exist", str(folder.parent), "create it first")
     if not force and folder.is_dir() and any(folder.iterdir()):
-        raise InvalidInput("an output folder must be new or empty", str(folder), "choose another, or add --force")
+        raise InvalidInput("the output folder {} is not empty", str(folder), "choose another, or add --force")
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) -> None:
@@ -63,7 +63,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
     inside = folder.resolve()
     for path in files:
         if not (inside / path).parent.resolve().is_relative_to(inside):
-            raise InvalidInput("an output folder must not lead outside", str(inside / path), "remove the link")
+            raise InvalidInput(
+                "{} is a link that leads outside the output folder", str(inside / path), "remove the link"
+            )
     for path, content in sorted(files.items()):
         target = inside / path
         try:
@@ -72,7 +74,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
             if target.suffix in _EXECUTABLE:
                 target.chmod(target.stat().st_mode | 0o111)
         except OSError as error:
-            rule = "an output folder must be writable"
+            rule = "the output folder cannot be written: {}"
             raise Unavailable(rule, f"{target}: {error.strerror}", "choose another place") from error
 
 
@@ -126,7 +128,7 @@ FORMATS = (".png", ".svg", ".pdf")
 def require_plot_format(path: Path | None) -> None:
     """Raise InvalidInput unless `path` is None or has the extension of a picture format; call it before slow work."""
     if path is not None and path.suffix.lower() not in FORMATS:
-        raise InvalidInput("a plot must be a .png, .svg or .pdf file", path.name, "choose one of these extensions")
+        raise InvalidInput("cannot draw into {}", path.name, "use a name that ends in .png, .svg or .pdf")
 
 
 def set_file_aside(path: Path, label: str = "damaged") -> Path:
@@ -138,7 +140,7 @@ def set_file_aside(path: Path, label: str = "damaged") -> Path:
         path.rename(aside)
     except OSError as error:
         way_out = f"move {path} away yourself"
-        raise Unavailable("a damaged file must be movable", f"{path}: {error.strerror}", way_out) from error
+        raise Unavailable("a damaged file cannot be moved away: {}", f"{path}: {error.strerror}", way_out) from error
     return aside
 
 

@@ -78,7 +78,7 @@ def parse_results(content: bytes | str, name: str) -> list[Results]:
     text = _TABLE_ROW.sub(lambda row: row[0].replace("|", " "), plain_text(text.lstrip("\ufeff")))
     found = _joined(results for part in labelled_parts(text, _ANCHOR) for results in _parsed(part, name))
     if not found:
-        raise InvalidInput("a result file must hold measured times of a collective", f"none in {name}", _WAY_OUT)
+        raise InvalidInput("{} contains no measured times of a collective", name, _WAY_OUT)
     return found
 
 
@@ -95,7 +95,7 @@ def _parsed(text: str, name: str) -> list[Results]:
         try:
             return _from_rows(csv.DictReader(rows, delimiter=comma), name)
         except csv.Error as error:
-            raise InvalidInput("a table of results must be CSV", f"{name}: {error}", _WAY_OUT) from None
+            raise InvalidInput("the results are not CSV: {}", f"{name}: {error}", _WAY_OUT) from None
     osu = _from_osu(text)
     return osu or _from_tables(text, name)
 
@@ -256,9 +256,7 @@ def _from_json(text: str, name: str) -> list[Results]:
         except (ValueError, RecursionError) as error:
             if documents and text[begin.end()] == "[":  # a mark of a log, such as [done]
                 break
-            raise InvalidInput(
-                "a result file that begins like JSON must be JSON", f"{name}: {error}", _WAY_OUT
-            ) from None
+            raise InvalidInput("not valid JSON: {}", f"{name}: {error}", _WAY_OUT) from None
         documents += document if isinstance(document, list) else [document]
     documents = [document for document in documents if isinstance(document, dict)]
     runs = [document for document in documents if isinstance(document.get("results"), list)]

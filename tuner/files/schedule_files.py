@@ -18,7 +18,7 @@ MAX_EXPANDED_ROWS = 2**25
 def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
     """Raise InvalidInput unless `path` ends in a suffix that schedules of `form` have."""
     if not is_schedule_name(path):
-        rule = "a schedule file must end in .parquet or .json"
+        rule = "the name of a schedule file must end in .parquet or .json"
         raise InvalidInput(rule, str(path), "choose one of the two, for example schedule.parquet")
     if form == "symmetric" and Path(path).suffix != ".parquet":
         rule = "a schedule in symmetric form is written as .parquet"

@@ -114,7 +114,7 @@ def _exponent(text: str) -> float:
     except ValueError:
         exponent = math.nan
     if not math.isfinite(exponent):
-        raise InvalidInput("a skew must be zipf:EXPONENT", text, "write zipf:1.2")
+        raise InvalidInput("cannot read the traffic '{}'", text, "write zipf and an exponent, such as zipf:1.2")
     return exponent
 
 

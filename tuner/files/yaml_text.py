@@ -15,7 +15,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise InvalidInput("a text in YAML must have no aliases", "*name", "write the value out")
+            raise InvalidInput("YAML aliases such as {} are not supported", "*name", "repeat the value")
         event: object = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_CHARACTERS:
             rule = f"a value in YAML must have at most {MAX_CHARACTERS} characters"

@@ -112,13 +112,15 @@ class DetachedLaunch:
             )
             problem = self._report.tracked.problem
             if problem is not None and not self._stop.is_set():
-                rule, way_out = "what was measured must reach MLflow", "repair what it says, then resume the campaign"
+                rule, way_out = "some trials are not in MLflow: {}", "repair this, then continue with --resume"
                 self._error = CheckFailed(rule, problem, way_out)
         except ChoraleError as error:
             self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not travel
         except Exception as error:  # reported by `status`: nobody else sees what ends a thread
             value = f"{type(error).__name__}: {error}"
-            self._error = CheckFailed("a launch must end with a report", value, "report this, then go on with --resume")
+            self._error = CheckFailed(
+                "the launch ended without a report: {}", value, "report this, then continue with --resume"
+            )
 
     def _try_again(self) -> bool:
         """Wait before MLflow is tried again, if it may be; nobody waits for a detached launch to end."""

@@ -30,7 +30,7 @@ def report_executions(
     Raises Unavailable if nothing was traced.
     """
     if not executions:
-        rule = "only runners that execute programs with the engine can trace them"
+        rule = "the runner {} cannot trace programs"
         raise Unavailable(rule, measurement.runner, "use --runner local, mpi or oneccl, or leave --trace out")
     network = model_of_run(topology, measurement.environment.get("link_mbps"))
     predicted = [

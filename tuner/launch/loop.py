@@ -389,7 +389,7 @@ class TrialLoop:
         for name, completion in zip(builds, completions(self._workers, futures), strict=True):
             if isinstance(completion.value, BuildFailure):
                 way_out = "choose other `baselines` for this network"
-                raise CheckFailed(f"{name} must be possible", completion.value.message, way_out)
+                raise CheckFailed(f"{name} failed: {{}}", completion.value.message, way_out)
             programs[name] = completion.value.program
         self._requests = replace(self._requests, baselines=programs)
 

@@ -137,7 +137,9 @@ def check_methods(campaign: Campaign, files: bool = False) -> None:
                     )
                 if method.count(":") > 1:
                     raise InvalidInput(
-                        f"{rule} has its protocol under `search.protocol`", method, "leave the protocol out"
+                        f"{rule} has its protocol under `search.protocol`, not in {{}}",
+                        method,
+                        "leave the protocol out",
                     )
                 settings_named(method)
             elif method not in METHODS and not is_library and not is_file:

@@ -152,9 +152,7 @@ def learned_priors(
         priors += _of_record(campaign, topology, space)
     for name in sorted((named or set()) - {RECORD, SCREENING} - {prior.source for prior in priors}):
         way_out = "name campaigns of the data folder with the same collective and points, record, screening, or auto"
-        raise InvalidInput(
-            "campaign key `prior`: every source must say something about the search space", name, way_out
-        )
+        raise InvalidInput("campaign key `prior`: the source {} has no point in the search space", name, way_out)
     return priors[:MOST_PRIORS]
 
 

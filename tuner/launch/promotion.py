@@ -127,7 +127,7 @@ class _Gate:
         if winner.library is not None:
             rival: Rival = winner.library
         elif winner.stored is None:
-            raise CheckFailed("a baseline must be possible to make", winner.baseline, "choose other `baselines`")
+            raise CheckFailed("the baseline {} cannot be built", winner.baseline, "name other `baselines`")
         else:
             rival = self._program(winner.stored.candidate, winner.stored.program_id)
         challenger = {CHALLENGER: rival}
@@ -214,7 +214,7 @@ class _Gate:
         if is_native(runner, program) or (verified is None and can_execute(runner, program)):
             return candidate, program
         if verified is None:
-            rule, way_out = "a champion from a file must run on the runner", "choose another `runner`"
+            rule, way_out = "the champion from a file does not run on this runner: {}", "choose another `runner`"
             raise CheckFailed(rule, f"{candidate} for {program.target}", way_out)
         return candidate, build_program(verified, lowered_as(runner.config.lowering(), candidate)).program
 

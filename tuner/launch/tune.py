@@ -306,6 +306,6 @@ def reproducible_trials(
     good = {name for name in {trial.program_id for trial in trials} if same_bits_everywhere(read(name))}
     fixed = [trial for trial in trials if trial.program_id in good]
     if trials and not fixed:
-        rule = "a deterministic answer needs a program with the same order of additions for all ranks"
-        raise CheckFailed(rule, "no trial has one", "add other methods, such as ring or rabenseifner")
+        rule = "no trial has a program with the same order of additions on all ranks"
+        raise CheckFailed(rule, "", "add other methods, such as ring or rabenseifner")
     return ranked_trials(fixed, final) or ranked_trials(fixed, None)

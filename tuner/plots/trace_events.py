@@ -130,7 +130,7 @@ def _add_spans(
     bytes_per_amount = size_bytes / (traffic.denominator * chunks)
     times = simulate_flows(graph, traffic.topology, network, bytes_per_amount)
     if bool(np.isnan(times.arrived_s).any()):
-        rule = "a trace takes no trees that cross switches in opposite directions in one step"
+        rule = "this schedule crosses switches in opposite directions in one step and cannot be traced: {}"
         raise InvalidInput(rule, traffic.topology.spec, "take another method")
     counts = [len(step.route) for step in traffic.steps]
     step_of = np.tile(np.repeat(np.arange(len(counts)), counts), chunks).tolist()

@@ -390,7 +390,7 @@ def replay_document(
     tasks = replay_tasks(RecordedTable(read_records(records)))
     if prior is not None and not named_tasks(tasks, prior):
         names = ", ".join(task.name for task in tasks)
-        raise InvalidInput("a prior must be among the recorded tasks", prior, f"name one of {names}, or a part")
+        raise InvalidInput("no recorded task is called '{}'", prior, f"name one of {names}, or a part")
     rows = []
     for task in tasks:
         begin(task.name)

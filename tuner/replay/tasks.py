@@ -41,7 +41,7 @@ def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
                 text = file.read_text(errors="replace")
             except OSError as error:
                 value = f"{file}: {error.strerror}"
-                raise InvalidInput("a record must be readable", value, "name another file") from error
+                raise InvalidInput("cannot read the record: {}", value, "name another file") from error
             is_table = file.suffix == ".csv" and "fabric" in text.partition("\n")[0]
             runs += read_runs(text) if is_table else log_runs(text, file.stem, file.resolve().parent.name)
     return tuple(runs)
@@ -70,7 +70,11 @@ def _origin(name: str, fabric: str, collective: str | None) -> ScheduleOrigin:
     plain = name.lower().replace("-", "_")
     if collective is None:
         known = ", ".join(one.value for one in STANDARD)
-        raise InvalidInput("a log or its name must have its collective in it", name, f"one of {known}")
+        raise InvalidInput(
+            "neither the log {} nor its name says which collective was measured",
+            name,
+            f"put one of {known} into the file name",
+        )
     if library := _LIBRARY.search(plain.replace("_", " ")):
         return ScheduleOrigin(fabric, collective, library[1].upper(), library[1].lower())
     k, instances = _K.search(name), _INSTANCES.search(name)
@@ -151,7 +155,9 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
             found = [task for task in placed if task is not None]
             tasks += [max(found, key=lambda task: task.times_s.size)] if found else []
     if not tasks:
-        rule = "a record must have two configurations or more of a collective on a fabric beside those of the library"
+        rule = (
+            "the record needs at least two configurations of a collective on a fabric, in addition to the library's: {}"
+        )
         raise InvalidInput(rule, ", ".join(table.fabrics) or "no runs", "give more files, the library's own among them")
     return tasks
 

@@ -58,7 +58,7 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
     lower_bounds.require_reach(topology)
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:
-            rule = "--k is for allgather, reduce_scatter, broadcast and reduce"
+            rule = "--k works with allgather, reduce_scatter, broadcast and reduce, not with {}"
             raise InvalidInput(rule, collective.name, "add --collective allgather")
         report = BoundReport(topology, collective, lower_bounds.lower_bound(topology, collective))
         if collective.name == CollectiveName.ALLREDUCE:

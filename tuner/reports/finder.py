@@ -50,7 +50,9 @@ def read_cables(path: Path, two_way: bool) -> CableList:
     try:
         rows = list(csv.reader(io.StringIO(text, newline="")))
     except csv.Error as error:
-        raise InvalidInput("a list of cables must be CSV", f"{path}: {error}", "write from,to and rows") from None
+        raise InvalidInput(
+            "the list of cables is not CSV: {}", f"{path}: {error}", "write the header from,to and a row per cable"
+        ) from None
     head = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"from", "to"} <= set(head):
         head, rows = ["from", "to"], [[], *rows]
@@ -62,8 +64,8 @@ def read_cables(path: Path, two_way: bool) -> CableList:
         cell = {name: text.strip() for name, text in zip(head, row, strict=False)}
         one, other = cell.get("from", ""), cell.get("to", "")
         if not one or not other or one == other or not (one + other).isprintable():
-            rule = "a row of a list of cables must name two different hosts"
-            raise InvalidInput(rule, f"line {number} of {path}: {','.join(row)[:80]}", "write from,to")
+            rule = "a cable must connect two different hosts: {}"
+            raise InvalidInput(rule, f"line {number} of {path}: {','.join(row)[:80]}", "write from,to in each row")
         if cell.get("change") == "remove":
             continue
         place = cell.get("from_port", ""), cell.get("to_port", ""), cell.get("panel", "")
@@ -72,7 +74,7 @@ def read_cables(path: Path, two_way: bool) -> CableList:
         cables.append((one, other))
         places.append(place)
     if not cables:
-        raise InvalidInput("a list of cables must have a row for each", f"none in {path}", "write from,to and rows")
+        raise InvalidInput("the list of cables is empty: {}", path, "write the header from,to and a row per cable")
     return CableList(tuple(cables), tuple(places))
 
 
@@ -174,7 +176,7 @@ class Wiring:
     def of(query: FinderQuery, keep: Path | None, moves: int | None, panel_ports: int | None) -> Wiring:
         """Read the list of cables `keep`. Raises InvalidInput if `moves` is given without it."""
         if keep is None and moves is not None:
-            raise InvalidInput("--moves counts from cables that lie", f"--moves {moves}", "add --keep-cables FILE")
+            raise InvalidInput("{} needs the existing cables", f"--moves {moves}", "add --keep-cables FILE")
         present = None if keep is None else read_cables(keep, query.bidirectional)
         return Wiring(query, present, moves, panel_ports)
 
@@ -194,7 +196,7 @@ class Wiring:
         """Return the error that no network can be had by so few moves."""
         spec, nearest = min(self.placed.items(), key=lambda item: (item[1].moves, item[0]))
         value = f"{self.most}; the nearest that was found, {spec}, needs {nearest.moves}"
-        return InvalidInput("a network must be reached by the moves that are allowed", value, "allow more --moves")
+        return InvalidInput("no network can be reached with so few moves: {}", value, "allow more --moves")
 
     def csv(self, spec: str) -> bytes:
         """Return the list of cables of `spec`."""

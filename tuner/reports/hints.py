@@ -21,10 +21,10 @@ _WANTED: Mapping[str, str] = {
     "unknown topology function": "topology",
     "unknown runner": "runner",
     "unknown target": "target",
-    "a family or function must be named": "topology",
-    "a topology spec must begin": "topology",
-    "a schedule file must end": "schedule",
-    "an input file must be readable": "schedule",
+    "is not the name of a family or function": "topology",
+    "begins neither with a family nor": "topology",
+    "the name of a schedule file must end": "schedule",
+    "cannot read {}": "schedule",
     "takes fewer arguments": "nothing more",
 }
 """Rule of an error -> kind of word that it expected."""

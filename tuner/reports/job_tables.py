@@ -100,17 +100,17 @@ class JobGroup:
         if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
             value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"
             way_out = "name each rank once, and the number of ranks of the job with --ranks"
-            raise InvalidInput("a group must be of ranks of the job", value, way_out)
+            raise InvalidInput("the group names ranks that the job does not have: {}", value, way_out)
         if len(ranks) != program_ranks:
             value = f"{len(ranks)} ranks for programs of {program_ranks}"
             way_out = "name the ranks that run them with --group, and those of the job with --ranks"
-            raise InvalidInput("a group must have as many ranks as its programs", value, way_out)
+            raise InvalidInput("group and program have different numbers of ranks: {}", value, way_out)
 
 
 def parse_group(text: str) -> tuple[int, ...]:
     """Parse a list of ranks such as 0,2,4,6."""
     if not text or not all(part.strip().isdecimal() for part in text.split(",")):
-        raise InvalidInput("a group must be a list of ranks", text, "write them with commas, such as 0,2,4,6")
+        raise InvalidInput("cannot read the list of ranks '{}'", text, "separate ranks by commas, such as 0,2,4,6")
     return tuple(int(part) for part in text.split(","))
 
 
@@ -189,7 +189,9 @@ def checked_program(
     for rule, message in text_violations(text):
         if rule == SWITCHES:
             way_out = "choose programs of ranks alone; campaigns for jobs have them without the method in-network"
-            raise InvalidInput("jobs have processes for ranks only", f"{name}: {message}", way_out)
+            raise InvalidInput(
+                "the program needs switches that add, which jobs lack: {}", f"{name}: {message}", way_out
+            )
         demand = f"a program must do what its collective says ({rule})"
         raise CheckFailed(demand, f"{name}: {message}", "lower it again")
     program = lift_code(text)
@@ -268,7 +270,7 @@ def _row_of_file(
     # Raise InvalidInput if the program says itself that some of the sizes are not for it
     own = SizeRange(lifted.min_bytes, lifted.max_bytes or None)
     if sizes.without([own]):
-        raise InvalidInput("the sizes must be those that the program is for", f"{file}: {own}", "give --sizes within")
+        raise InvalidInput("the program is for other sizes: {}", f"{file}: {own}", "choose --sizes in this range")
     certificate = None if verified is None else schedule_certificate(verified)
     if network is not None:
         job_ranks = group.job_ranks(network.compute_count)
@@ -288,7 +290,9 @@ def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topol
     """Raise CheckFailed for sends between `ranks` that no path joins, InvalidInput if the network lacks a rank."""
     if any(rank >= network.compute_count for rank in ranks):
         value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
-        raise InvalidInput("the network must have the ranks that run a program", value, "name another with --topology")
+        raise InvalidInput(
+            "the network does not have the ranks of the program: {}", value, "name another with --topology"
+        )
     for src, dst in unlinked(text, ranks, reachability(network)):
         value = f"{name}: rank {ranks[src]} sends to rank {ranks[dst]}"
         raise CheckFailed(f"a program must send where {network.spec} has a path", value, "make one for this network")
@@ -339,8 +343,8 @@ def _newest_launch(home: Home, name: str) -> LaunchSnapshot:
             return snapshot
     if not folders:
         known = ", ".join(sorted(path.name for path in home.campaigns.glob("*") if path.is_dir())) or "none"
-        raise InvalidInput("the campaign must have been launched here", name, f"there are: {known}; see CHORALE_HOME")
-    rule, way_out = "a campaign must have a complete trial to give a table", "run it again with `chorale tune`"
+        raise InvalidInput("no campaign '{}' in this data folder", name, f"there are: {known}; see CHORALE_HOME")
+    rule, way_out = "the campaign has no complete trial, so it has no table: {}", "run it again with `chorale tune`"
     raise CheckFailed(rule, name, way_out)
 
 
@@ -366,7 +370,7 @@ def _campaign_row(
         verified = verify(from_parquet(schedule, load_topology))
         if verified.schedule.topology.id != network.id:
             value, way_out = f"another {network.spec}", "write the table where the campaign ran"
-            raise CheckFailed("the network must be the one that the campaign was for", value, way_out)
+            raise CheckFailed("the campaign was for another network: {}", value, way_out)
     program, certificate = _certified(text, f"trial {trial.number}", trial.candidate.parameters, verified, network)
     return make(program, measured, certificate, {**origin, "trial_id": trial.trial_id})
 

@@ -177,12 +177,14 @@ def _chosen(found: Sequence[Results], collective: str | None, topology: Topology
     chosen = [each for each in found if collective is None or each.collective == collective]
     known = ", ".join(each.collective or "one that is not named" for each in found)
     if not chosen:
-        raise InvalidInput(f"the file must hold results of {collective}", known, "choose one of them with --collective")
+        raise InvalidInput(
+            f"the file has no results of {collective}, only of {{}}", known, "choose one of them with --collective"
+        )
     if len(chosen) > 1 and len({each.collective for each in chosen}) == 1:
         fitting = [each for each in chosen if _rank_fault(each, topology, "") is None]
         chosen = fitting[:1] if len({each.library for each in fitting}) == 1 else fitting or chosen[:1]
     if len(chosen) > 1 or chosen[0].collective is None:
-        rule = "results are judged for one collective, and the file does not say which"
+        rule = "the results do not name one collective: {}"
         raise InvalidInput(rule, known, "add --collective allreduce or another one")
     return chosen[0]
 

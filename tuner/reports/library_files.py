@@ -50,7 +50,7 @@ def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]
     entries = [entry for entry in table.entries if entry.group is None and entry.collective in nccl.COLLECTIVES]
     types = sorted({entry.dtype for entry in entries})
     if dtype is None and len(types) > 1 and ANY_DTYPE not in types:
-        rule = "libraries choose by size and not by element type"
+        rule = "libraries ignore element types, but the table has {}"
         raise InvalidInput(rule, f"entries for {', '.join(types)}", "choose one of them with --dtype")
     if dtype is None:
         dtype = types[0] if len(types) == 1 else ANY_DTYPE
@@ -60,8 +60,8 @@ def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]
         if settings is not None and nccl.settings_fault(CollectiveName(entry.collective), settings) is None:
             choices.append(NcclChoice(entry.collective, entry.min_bytes, entry.max_bytes, settings))
     if not choices:
-        rule = "the table must say where an algorithm of NCCL is the best"
-        raise CheckFailed(rule, "no entry does", "tune with methods such as nccl:ring and nccl:tree")
+        rule = "no entry of the table names an algorithm of NCCL"
+        raise CheckFailed(rule, "", "tune with methods such as nccl:ring and nccl:tree")
     return sorted(choices, key=lambda choice: (choice.collective, choice.min_bytes))
 
 
@@ -101,7 +101,7 @@ def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0
         rows += [] if row is None else [row]
     if not rows:
         value = "symmetric kernels, which run by themselves on registered windows"
-        raise CheckFailed("a tuner must be able to choose what the table says", value, "tune other methods")
+        raise CheckFailed("the library's tuner cannot choose what the table says: {}", value, "tune other methods")
     return nccl.tuner_csv(rows)
 
 

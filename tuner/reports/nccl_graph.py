@@ -62,7 +62,7 @@ def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tu
     devices = sorted(set(channel.gpus))
     if len(channel.gpus) != len(devices) or any(len(ranks) != len(devices) for ranks in members):
         value = f"a channel of {len(channel.gpus)} on {topology.spec}, {len(members[0])} in a box"
-        raise InvalidInput("a graph must be of as many GPUs as a box of the network has", value, "choose its network")
+        raise InvalidInput("the graph is for another number of GPUs: {}", value, "name the network that it is for")
     order = [devices.index(gpu) for gpu in channel.gpus]
     ring = [ranks[place] for ranks in members for place in order]
     closes = pattern == RING and (len(members) > 1 or not channel.nets)
@@ -87,7 +87,7 @@ def found_rings(topology: Topology) -> NcclGraph:
     """
     fabric, ranks = library_fabric(topology), topology.compute_count
     if fabric.boxes > 1:
-        rule = "rings for NCCL_GRAPH_FILE are found for one box"
+        rule = "NCCL_GRAPH_FILE is for one box, not for {}"
         raise InvalidInput(rule, f"{fabric.boxes} boxes in {topology.spec}", "name one box")
     kind = "NVL" if fabric.wired else "SYS"
     if fabric.switched:
@@ -132,7 +132,7 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
             break  # the narrowest cut is full
     if best[2] is None:
         way_out = "make a schedule in a program: chorale synth"
-        raise InvalidInput("a ring must lead through all GPUs over direct links", f"none in {topology.spec}", way_out)
+        raise InvalidInput("no ring of direct links passes through all GPUs of {}", topology.spec, way_out)
     channels = [NcclChannel(ring) for ring, count in zip(rings, best[2], strict=True) for _ in range(count)]
     counted = round(best[1] * fabric.share, 3)
     return NcclGraph(0, RING, counted, counted, tuple(channels), kind)

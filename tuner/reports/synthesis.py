@@ -403,10 +403,10 @@ class ShardsRequest:
 def require_trees(method: str, options: Mapping[str, object]) -> None:
     """Refuse a method or options, by their flags, that sizes of shards do not go with."""
     if method not in ("auto", FOREST_ONLY):
-        raise InvalidInput("--shards goes with the method forest, or none", method, "write forest")
+        raise InvalidInput("--shards does not work with the method {}", method, "use forest, or leave the method out")
     flag = next((name for name, value in options.items() if value), None)
     if flag is not None:
-        raise InvalidInput("--shards goes with --collective, --objective, --seed and -o", flag, f"leave out {flag}")
+        raise InvalidInput("--shards does not work with {}", flag, f"leave out {flag}")
 
 
 def shards_synthesis(request: ShardsRequest, stages: tables.Stopwatch) -> tables.Result:

@@ -309,7 +309,7 @@ def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
     """Return an error that tells what failed, given an `error` of the storage or of the `part` of a search."""
     if _is_of_storage(error):
         way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
-        return Unavailable("the Optuna storage must keep working", error, way_out)
+        return Unavailable("the Optuna storage failed: {}", error, way_out)
     way_out = f"choose another `{part}`, then go on with --resume: the launch's journal has every trial"
     return CheckFailed(_RULES[part], f"{type(error).__name__}: {error}", way_out)
 

@@ -18,7 +18,7 @@ from chorale.tuner.files.databases import kind_of_tables, sqlite_file, tables_at
 from chorale.tuner.trials.journal import drop_torn_end, patiently
 
 STORAGE_VARIABLE = "CHORALE_STORAGE"
-_RULE = "`storage` must be the address of a database or of Redis, or the path of a journal file"
+_RULE = "`storage` is neither a database, nor Redis, nor the path of a journal file: {}"
 _SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb", "mssql", "oracle", "redis", "rediss")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
 
@@ -82,8 +82,8 @@ def unreachable(error: Exception) -> Unavailable:
     way_out = "check `storage`; without it a journal file is used"
     if "no longer compatible with the table schema" in str(error):  # pip, which Optuna names, is no way back
         way_out = "name a database of this version, or, after a backup, run: optuna storage upgrade --storage URL"
-        return Unavailable("the Optuna storage must be of this version of Optuna", error, way_out)
-    return Unavailable("the Optuna storage must be reachable", error, way_out)
+        return Unavailable("the Optuna storage is of another version of Optuna: {}", error, way_out)
+    return Unavailable("the Optuna storage cannot be reached: {}", error, way_out)
 
 
 def storage_in_memory() -> BaseStorage:

@@ -45,7 +45,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
             return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False)
         except ImportError as error:
             way_out = "install torch, or choose the sampler sizes-gp"
-            raise Unavailable("the gp sampler needs PyTorch", error, way_out) from error
+            raise Unavailable("the gp sampler needs PyTorch: {}", error, way_out) from error
     return NSGAIISampler(seed=seed) if name == "nsga2" else RandomSampler(seed=seed)
 
 
@@ -132,10 +132,10 @@ class StudyParts:
     def check(self, campaign: Campaign) -> None:
         """Raise InvalidInput if the objects do not fit the campaign."""
         if self.sampler is not None and campaign.stop is not None:
-            rule = "`stop` needs the sampler sizes-gp, whose model says what to expect"
+            rule = "`stop` needs the sampler sizes-gp, not {}"
             raise InvalidInput(rule, type(self.sampler).__name__, "leave one of them out, or stop from a callback")
         if campaign.second_objective != "none" and self.prunes:
-            rule = "pruners decide by one objective"
+            rule = "pruners do not work with a second objective: {}"
             raise InvalidInput(rule, campaign.second_objective, "leave them or `second_objective` out")
 
 
@@ -158,7 +158,7 @@ def call_back(callbacks: Iterable[Callback], study: Study, trial: FrozenTrial) -
             name = getattr(callback, "__name__", type(callback).__name__)
             way_out = "mend it, then go on with resume: the launch's journal has every trial"
             value = f"{name}: {type(error).__name__}: {error}"
-            raise CheckFailed("callbacks must not raise", value, way_out) from error
+            raise CheckFailed("a callback raised {}", value, way_out) from error
 
 
 GAINS = "chorale.gains"

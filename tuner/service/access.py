@@ -241,9 +241,9 @@ def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Mod
         reason = why_foreign(path)
     except OSError as error:
         value = f"{path}: {error.strerror}"
-        raise InvalidInput("a file of the service must be there", value, "check the path") from error
+        raise InvalidInput("cannot read {}", value, "check the path") from error
     if reason is not None:
-        private = "a file that says who may do what must be writable by its owner only"
+        private = "others may write the file of permissions {}"
         raise InvalidInput(private, f"{path}: {reason}", f"chmod go-w {path}, or make one of your own")
     try:
         document = yaml.safe_load(read_file(str(path)))
@@ -260,7 +260,7 @@ def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
     try:
         write_private(path, text.encode())
     except OSError as error:
-        rule = "the folder of secrets must be writable"
+        rule = "the folder of secrets cannot be written: {}"
         raise Unavailable(rule, f"{path}: {error.strerror}", "choose another file") from error
 
 
@@ -273,7 +273,7 @@ def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEnt
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        rule = "the folder of tokens must be writable"
+        rule = "the folder of tokens cannot be written: {}"
         raise Unavailable(rule, f"{path.parent}: {error.strerror}", "choose another file") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -325,8 +325,8 @@ class TokenCallers:
                 try:
                     of_file = {entry.sha256: entry.caller() for entry in read_tokens(self._path)}
                 except InvalidInput as error:
-                    rule = "the token file must be readable"
-                    raise Unavailable(rule, error.rule, "look at the log of the service") from error
+                    rule = "the token file cannot be read: {}"
+                    raise Unavailable(rule, error.problem, "see the log of the service") from error
             self._callers, self._version = self._local | of_file, version
         return self._callers
 
@@ -341,6 +341,6 @@ def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], fl
     file = token_file(home) if path is None else Path(path)
     entries = read_tokens(file) if path is not None or file.exists() else []
     if not (entries or local_only):
-        rule = "a service that others can reach must have a token file"
+        rule = "a service that others can reach needs a token file"
         raise InvalidInput(rule, f"--host {host} without --tokens", "see `chorale token create NAME`")
     return Access(TokenCallers(file, local_token(home) if local_only else None), local_only, unix_s)

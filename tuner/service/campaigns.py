@@ -99,8 +99,8 @@ def requested_campaign(
         caller.require(CallerRole.OPERATOR, "a campaign on a runner of a profile")
         if isinstance(runner, Mapping) and len(runner) > 1:
             other = next(key for key in runner if key != "profile")
-            rule = "a runner of a profile is as the administrator of the service wrote it"
-            raise InvalidInput(rule, f"runner.{other}", "give `runner: {profile: NAME}` and nothing beside")
+            rule = "a runner profile cannot be changed by {}"
+            raise InvalidInput(rule, f"runner.{other}", "write only `runner: {profile: NAME}`")
         section = settings.profile(profile)
         document = {**document, "runner": section.model_dump(by_alias=True, mode="json")}
     rule = "a campaign must be as `chorale tune --schema` says"
@@ -122,14 +122,14 @@ def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> N
         if profile is not None and key.startswith("runner."):
             continue
         if key in STORES:
-            rule = "a campaign of the service is tracked and stored where the service says"
+            rule = "a campaign of the service cannot set {}"
             raise InvalidInput(rule, " or ".join(STORES), "leave both out")
-        rule = "a campaign of the service has no paths, addresses, hosts or commands; the service sets them"
+        rule = "a campaign of the service cannot set {}: paths, addresses, hosts and commands are set by the service"
         raise InvalidInput(
             rule, key, f"leave out `{key}`, or use a runner that the administrator describes as a profile"
         )
     if profile is None and campaign.runner.capabilities.is_live:
-        rule = "a runner that starts processes must be that of a profile: `runner: {profile: NAME}`"
+        rule = "a runner that starts processes needs a profile, `runner: {profile: NAME}`"
         way_out = "choose simulated or recorded, or ask the administrator of the service for a profile"
         raise InvalidInput(rule, f"runner.kind: {campaign.runner.kind}", way_out)
     if isinstance(campaign.screening.calibration, dict):
@@ -174,7 +174,7 @@ class DetachedLaunches:
             former = actors.find(name)
             if former is not None:
                 if _status(former).state == LaunchState.RUNNING:
-                    raise CheckFailed("a campaign must have one launch at a time", campaign["name"], "stop it first")
+                    raise CheckFailed("the campaign {} is running already", campaign["name"], "stop it first")
                 former.remove()
             actors.start(name, DetachedLaunch, (campaign, home, launch_id)).call("status", 0)
 
@@ -192,7 +192,7 @@ class DetachedLaunches:
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
-                raise CheckFailed("a campaign must be running to be stopped", name, "leave it")
+                raise CheckFailed("the campaign {} is not running", name, "there is nothing to stop")
             actor.call("stop")
 
 
@@ -363,7 +363,7 @@ class Campaigns:
         owner = self._store.campaign_owner(name)
         exists = owner is not None or self.home.campaign(name).exists() or self._launches.state(name)[0] != STORED
         if exists and owner != caller.name and not caller.sees_all:
-            raise InvalidInput("a campaign must have a name of its own", name, "choose another `name`")
+            raise InvalidInput("a campaign named {} exists already", name, "choose another `name`")
 
 
 def _status(actor: DetachedActor) -> LaunchStatus:

@@ -72,10 +72,14 @@ class WatchedFabrics:
             way_out = "list them at /v1/fabrics; `chorale watch` begins one"
             raise NotFound("this fabric is not watched", name, way_out) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            rule = "the state of a watch must be readable"
+            rule = "the state of the watch {} is damaged"
             raise CheckFailed(rule, name, "start `chorale watch` again, which replaces it") from error
         if format_name != FORMAT:
-            raise CheckFailed(f"the state of a watch must be {FORMAT}", str(format_name)[:40], "update both")
+            raise CheckFailed(
+                f"the state of the watch has another format than {FORMAT}: {{}}",
+                str(format_name)[:40],
+                "run the same version of Chorale on both sides",
+            )
         return {**document, "is_running": self._unix_s() - time_s < SILENCE_S}
 
     def hold(self, name: str, is_held: bool) -> dict[str, Any]:
@@ -97,7 +101,7 @@ class WatchedFabrics:
         """
         if not self.state(name)["is_running"]:
             way_out = "start `chorale watch` again"
-            raise CheckFailed("a watch must run to roll back", f"{name}: nothing written lately", way_out)
+            raise CheckFailed("only a running watch can roll back: {}", f"{name}: nothing written lately", way_out)
         write_file(self._path(name) / ROLL_BACK, b"")
         return self.hold(name, True)
 

@@ -163,8 +163,8 @@ def registered(
     if kind is not None:
         content = entry.program.schedule if kind == "schedule" else entry.program.program
         if content is None:
-            value, way_out = "a program that was adopted from a file", "ask for the program"
-            raise CheckFailed("a registered version must have a schedule to give it out", value, way_out)
+            value, way_out = "it is a program from a file", "ask for the program"
+            raise CheckFailed("the registered version has no schedule: {}", value, way_out)
         return content
     return {
         "model": entry.version.name,

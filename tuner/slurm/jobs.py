@@ -161,7 +161,9 @@ def load_profile(path: str | None, **changes: Any) -> SlurmProfile:
         text, rule = read_file(path, 2**20).decode(errors="replace"), "a profile of a site must be valid YAML"
         document = load_yaml(text, rule, f"repair {path}") or {}
     if not isinstance(document, dict):
-        raise InvalidInput("a profile of a site must be a mapping of keys to values", path, "write `partition: gpu`")
+        raise InvalidInput(
+            "the site profile {} does not map keys to values", path, "write lines such as `partition: gpu`"
+        )
     document |= {name: value for name, value in changes.items() if value is not None}
     try:
         return SlurmProfile.model_validate(document)
@@ -208,7 +210,7 @@ def submit(script: str, folder: Path, name: str) -> SubmittedJob:
     Raises Unavailable, with sbatch's message, if it is refused.
     """
     if shutil.which("sbatch") is None:
-        raise Unavailable("a job is submitted with sbatch", "no such command", _MISSING)
+        raise Unavailable("there is no command sbatch", "", _MISSING)
     done = subprocess.run(
         ["sbatch", "--parsable"],  # noqa: S607
         input=script,
@@ -218,7 +220,7 @@ def submit(script: str, folder: Path, name: str) -> SubmittedJob:
         check=False,
     )
     if done.returncode != 0:
-        raise Unavailable("Slurm must take the job", done.stderr.strip(), "change the profile of the site (--site)")
+        raise Unavailable("Slurm refused the job: {}", done.stderr.strip(), "change the profile of the site (--site)")
     job_id = done.stdout.strip().partition(";")[0]
     number = f"{job_id}-0" if "--array=" in script else job_id
     job = SubmittedJob(job_id, str(folder / f"{name}-{number}.out"), str(folder / f"{name}-{number}.err"))
@@ -331,7 +333,9 @@ def job_shape(config: RunnerConfig, topology: Topology, profile: SlurmProfile) -
     if nodes * tasks < shape.nodes * shape.tasks_per_node:
         ranks = shape.nodes * shape.tasks_per_node
         way_out = "change `nodes` or `tasks_per_node` of the profile"
-        raise InvalidInput(f"a job must have a task for each of {ranks} ranks", f"{nodes} nodes of {tasks}", way_out)
+        raise InvalidInput(
+            f"the job needs a task for each of {ranks} ranks, it has {{}}", f"{nodes} nodes of {tasks}", way_out
+        )
     gpus = shape.gpus if profile.gpus_per_node is None else profile.gpus_per_node
     return JobShape(nodes, tasks, gpus, shape.hosts, shape.ray if profile.ray is None else profile.ray)
 

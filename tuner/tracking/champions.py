@@ -172,7 +172,7 @@ def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion,
     earlier = [number for number in past if number in existing]
     if holder is None or not earlier:
         value = f"none for {name}" if holder is None else f"version {holder.version} of {name} is the first"
-        raise CheckFailed("there must be a champion to go back to", value, "run a campaign, or leave it as it is")
+        raise CheckFailed("there is no earlier champion: {}", value, "keep the present one, or run a campaign")
     former = existing[earlier[-1]]
     mlflow.tag_version(holder, {ROLLED_BACK: f"to version {former.version}"})
     mlflow.set_alias(former, alias)

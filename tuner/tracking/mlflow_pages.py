@@ -55,7 +55,7 @@ def serve_pages(home: Home, host: str, port: int) -> None:
         uvicorn.Server(settings).run()
     except SystemExit as error:  # how uvicorn says that it cannot listen
         way_out = "choose another --port or --host, or look at the lines above"
-        raise Unavailable("MLflow's pages need a free port", f"{host}:{port}", way_out) from error
+        raise Unavailable("the port {} is in use", f"{host}:{port}", way_out) from error
 
 
 class PasswordGate:

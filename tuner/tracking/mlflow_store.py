@@ -41,7 +41,7 @@ def create_database(uri: str) -> None:
     try:
         file.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         way_out = "wait for it, or end it"
-        refusal = Unavailable("a database must be made by one process at a time", file, way_out)
+        refusal = Unavailable("another process is creating the database {}", file, way_out)
         lock = acquire_lock(file.with_name(f"{file.name}.lock"), PATIENCE_S, refusal)
     except OSError as error:
         rule, way_out = "the folder of MLflow's database must be writable", "choose another CHORALE_HOME"
@@ -348,7 +348,7 @@ class MlflowStore:
             if self.uri.startswith("sqlite:"):
                 way_out += "; move a damaged file away, and --resume uploads the journal to a new one"
             way_out = shadow_of(error) or way_out
-            raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from None
+            raise Unavailable("MLflow cannot be reached: {}", f"{self.uri}: {_cause(error)}", way_out) from None
 
 
 def load_mlflow() -> ModuleType:

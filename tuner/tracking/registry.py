@@ -144,18 +144,20 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
         verified = verify(from_parquet(files[SCHEDULE_FILE], load_topology)) if has_schedule else None
         lifted = lift_code(files[PROGRAM_FILE])
     except InvalidInput as error:
-        raise CheckFailed("a registered schedule must be readable", error, RERUN_WAY_OUT) from error
+        raise CheckFailed("the registered schedule cannot be read: {}", error, RERUN_WAY_OUT) from error
     for violation in judge_program(lifted).violations:
-        raise CheckFailed("a registered program must be sound", violation.message, RERUN_WAY_OUT)
+        raise CheckFailed("the registered program fails its check: {}", violation.message, RERUN_WAY_OUT)
     if verified is None:
         return None
     if verified.schedule.id != manifest["schedule_id"]:
         raise CheckFailed(
-            "a registered schedule must be the one that was measured", verified.schedule.id, RERUN_WAY_OUT
+            "the registered schedule is not the one that was measured: its content id is {}",
+            verified.schedule.id,
+            RERUN_WAY_OUT,
         )
     collective = collective_of_ranks(lifted)
     if collective.name != verified.schedule.collective.name:
-        raise CheckFailed("a program must do the collective of its schedule", collective, RERUN_WAY_OUT)
+        raise CheckFailed("the program computes something else than its schedule: {}", collective, RERUN_WAY_OUT)
     return verified
 
 
@@ -315,8 +317,8 @@ def find_champion(
 
 def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
     """Return the error that says so."""
-    rule = "the registry must know a schedule for the network and collective"
-    value = f"none for {collective} on {topology.spec}"
+    rule = "no schedule is registered for {}"
+    value = f"{collective} on {topology.spec}"
     return CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
 
 

@@ -356,5 +356,7 @@ class Tracker:
 
     def _require_mlflow(self) -> MlflowStore:
         if self._mlflow is None:
-            raise Unavailable("MLflow must be connected", self._uri, "start the campaign again with --resume")
+            raise Unavailable(
+                "there is no connection to MLflow at {}", self._uri, "start the campaign again with --resume"
+            )
         return self._mlflow

@@ -52,7 +52,7 @@ class JournalLost(Unavailable):
 
     def __init__(self, path: Path, what: str) -> None:
         way_out = "let the other launch end, then see `chorale tune --resume`"
-        super().__init__("a launch must have one writer", f"{path} {what}", way_out)
+        super().__init__("the journal {}", f"{path} {what}", way_out)
 
 
 class Journal:
@@ -76,7 +76,7 @@ class Journal:
                 if time.monotonic() >= deadline_s:
                     way_out = "wait for the other process, or start a new launch without --resume"
                     value = f"another process works in {path.parent}"
-                    raise Unavailable("a launch must have one writer", value, way_out)
+                    raise Unavailable("another process is running this launch: {}", value, way_out)
                 time.sleep(_POLL_S)
             self.torn_bytes = drop_torn_end(path)
             self._size_bytes = os.fstat(self._descriptor).st_size
@@ -132,7 +132,7 @@ class Journal:
             return False
         except OSError as error:
             way_out = "point CHORALE_HOME at a file system that has locks"
-            raise Unavailable("a journal must be lockable", f"{self.path}: {error.strerror}", way_out) from error
+            raise Unavailable("the journal cannot be locked: {}", f"{self.path}: {error.strerror}", way_out) from error
         return True
 
     def _require_named(self) -> os.stat_result:

@@ -143,7 +143,9 @@ class Store:
             journals.patiently(lambda: self.journal.append(line))
         except OSError as error:
             way_out = "free some space, or point CHORALE_HOME at another folder, then --resume: it is measured again"
-            raise Unavailable("a journal must be writable", f"{self.folder}: {error.strerror}", way_out) from error
+            raise Unavailable(
+                "the journal cannot be written: {}", f"{self.folder}: {error.strerror}", way_out
+            ) from error
 
 
 def is_begun(folder: Path) -> bool:
@@ -166,7 +168,7 @@ def require_whole(content: journals.JournalContent, folder: Path) -> journals.La
         reason = f" ({content.damaged[0].reason})" if content.damaged else ""
         way_out = f"see `chorale campaign check {folder.parent.name}`, then `chorale campaign repair`"
         value = f"{damage} of {folder / JOURNAL}{reason}"
-        raise InvalidInput("every line of a journal must be a record", value, way_out)
+        raise InvalidInput("the journal is damaged: {}", value, way_out)
     return content.launch
 
 
@@ -279,7 +281,7 @@ def launched_campaign(home: Home, name: str) -> Campaign:
     document = dict(read_launch(launch_folder(home, name)).campaign)
     if HIDDEN in json.dumps(document):
         way_out = "go on with `chorale tune FILE --resume`"
-        raise InvalidInput("a journal has no passwords, which this campaign needs", name, way_out)
+        raise InvalidInput("the campaign {} needs a password, and journals store none", name, way_out)
     return Campaign.model_validate(document)
 
 
@@ -291,9 +293,7 @@ def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
     chosen = [folder for folder in folders if number is None or int(folder.name) == number]
     if not chosen:
         value = f"{name} in {home.campaigns}" + (f", launch {number}" if number is not None else "")
-        raise InvalidInput(
-            "a campaign must have been launched", value, "see `chorale campaign list`, or check CHORALE_HOME"
-        )
+        raise InvalidInput("no such campaign: {}", value, "see `chorale campaign list`, or check CHORALE_HOME")
     return chosen[-1]
 
 
@@ -331,7 +331,7 @@ def repair_launch(folder: Path) -> list[str]:
         lines, damaged = journal.lines(), {line["line"]: line["reason"] for line in health["damaged_lines"]}
         if not lines or 1 in damaged:
             way_out = f"restore {path} from a copy, or start a new launch"
-            raise CheckFailed("the first line of a journal must be readable", path, way_out)
+            raise CheckFailed("the first line of the journal {} is damaged", path, way_out)
         number = 1
         while (backup := path.with_name(f"{path.name}.backup-{number}")).exists():
             number += 1

@@ -338,10 +338,10 @@ def open_watch(config: WatchConfig) -> Watch:
     fabric = find_fabric(topology.id, config.fabric)
     if fabric is None:
         way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
-        raise Unavailable("a watch needs its fabric", f"none is up for {config.topology}", way_out)
+        raise Unavailable("the fabric to watch is not up: {}", config.topology, way_out)
     table = config.table.absolute()
     if not table.parent.is_dir():
-        raise InvalidInput("the folder of the table must exist", table.parent, "create it")
+        raise InvalidInput("the folder of the table does not exist: {}", table.parent, "create it")
     home = Home.from_environment()
     folder = home.create(watch_folder(home, config.name))
     publisher = Publisher(table, folder)

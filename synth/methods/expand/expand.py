@@ -52,14 +52,12 @@ def base_schedule(name: str, topology: Topology | None = None, *, transposed: bo
     entry = base_entry(name)
     sends = entry.transposed_schedule if transposed else entry.schedule
     if sends is None and transposed:
-        rule = "a base must have a schedule stored for its transpose"
+        rule = "the transpose of the base has no stored schedule: {}"
         advice = "use the method expand, which makes one from the stored schedule or by bfb"
-        raise InvalidInput(rule, f"{name}, which has none", advice)
+        raise InvalidInput(rule, name, advice)
     if sends is None:
-        rule = "a base must have a schedule of its own to be expanded"
-        raise InvalidInput(
-            rule, f"{name}, which has none", f"use the method bfb, which reaches {entry.claim.steps} steps"
-        )
+        rule = "the base {} has no schedule that could be expanded"
+        raise InvalidInput(rule, name, f"use the method bfb, which reaches {entry.claim.steps} steps")
     base, what = base_topology(entry, f"base:{name}"), f"that of the base {name}"
     if transposed:
         base, what = transpose(base), f"the transpose of the base {name}"
@@ -171,7 +169,9 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
     for it (theorem 13); so is every other spec. Raises InvalidInput for a base in a file and for malformed arguments.
     """
     if isinstance(tree, FileCall):
-        raise InvalidInput("expand must be given a base by its name", str(tree), "use bfb, or a base of the database")
+        raise InvalidInput(
+            "expand needs a base of the database, not {}", str(tree), "use bfb, or a base of the database"
+        )
     if isinstance(tree, FunctionCall):
         if tree.name == "transpose":
             return expansion_plan(_inner(tree), not transposed)
@@ -225,12 +225,12 @@ def expand_allgather(
     """
     plan = expansion_plan(parse_spec(topology.spec))
     if not is_expansion(plan) and stored_allgather(topology) is None and stored_allgather(transpose(topology)) is None:
-        rule = "expand must be given an expansion, or a base with a schedule of its own"
+        rule = "expand needs an expansion or a base with a schedule, not {}"
         raise InvalidInput(rule, topology.spec, "use bfb, or line(…), degree(…;n), power(…;n), bidirectional(…)")
     require_size(topology.compute_count * (topology.compute_count - 1), topology)
     schedule = expanded_schedule(plan, base_schedule_builder(executor, progress))
     if schedule.topology.id != topology.id:
-        rule = "the network to expand must be what its spec says"
+        rule = "the network is not what its spec says: {}"
         raise InvalidInput(rule, topology.spec, "make it with parse_topology")
     needed = schedule.chunks_per_shard
     parameters = {"chunks": chunks, **schedule.parameters}

@@ -147,7 +147,7 @@ def regular_degree(topology: Topology) -> int:
     """Return the degree of a regular network of unit capacity; raise InvalidInput for others."""
     degree = topology.degree
     if degree is None or topology.node_bandwidth is None:
-        rule = "the cost of an expansion is predicted on regular networks of unit capacity"
+        rule = "the cost of an expansion is predicted only on regular networks of unit capacity, not on {}"
         raise InvalidInput(rule, topology.spec, "expand it and verify")
     return degree
 

@@ -31,7 +31,7 @@ def require_expandable(schedule: Schedule) -> None:
         or schedule.kind != "stepped"
         or not schedule.routes.is_direct(len(schedule.topology.links))
     ):
-        rule = "a schedule must be a stepped allgather over direct links to be expanded"
+        rule = "only stepped allgathers over direct links can be expanded, not a {}"
         raise InvalidInput(rule, f"{schedule.kind} {schedule.collective} by {schedule.method}", "expand an allgather")
 
 

@@ -157,7 +157,9 @@ def pack_trees(
     """
     if network.nodes != network.compute_count:
         switches = f"{network.nodes - network.compute_count} switches"
-        raise InvalidInput("trees are packed into networks without switches", switches, "remove the switches first")
+        raise InvalidInput(
+            "trees cannot be packed into a network with switches: {}", switches, "remove the switches first"
+        )
     largest = int(network.capacity.max(initial=0)) * len(network.capacity)
     supply = int(network.supply.max(initial=0)) * network.nodes
     if max(largest, supply) >= LARGEST_AMOUNT:
@@ -350,7 +352,11 @@ class _Packing:
             worst = int(room.cut_slack.argmin())
             inside = np.flatnonzero(sides[worst]).tolist()
             value = f"{-room.cut_slack[worst]} more than the capacity out of nodes {inside}"
-            raise CheckFailed("all trees of a set of nodes can leave it", value, "lower k or raise capacities")
+            raise CheckFailed(
+                "more trees start in a set of nodes than can leave it: {}",
+                value,
+                "use a smaller k or larger capacities",
+            )
         self.sides = np.concatenate([self.sides, sides])
         return room
 

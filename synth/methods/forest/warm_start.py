@@ -54,7 +54,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     of_pairs = old.collective == ALLREDUCE and not old.barriers  # their roots own other parts than shards
     if old.kind != "pipelined" or old.collective.is_rooted or of_pairs:
         value = f"a {old.kind} {old.collective.name.value}" + (" of one phase" if of_pairs else "")
-        rule = "a warm start must be a schedule of trees for allgather, reduce_scatter or allreduce in two phases"
+        rule = "a warm start needs trees for an allgather, a reduce_scatter or an allreduce of two phases, not {}"
         raise InvalidInput(rule, value, "use one that `chorale synth forest` made")
     ranks = network.compute_count
     number = np.full((ranks, ranks), -1, dtype=np.int32)

@@ -307,4 +307,6 @@ def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, 
 def require_allreduce(collective: Collective, method: str) -> None:
     """Raise InvalidInput unless `collective` is allreduce."""
     if collective.name != CollectiveName.ALLREDUCE:
-        raise InvalidInput(f"{method} makes allreduce, broadcast or reduce", collective.name.value, "choose allreduce")
+        raise InvalidInput(
+            f"{method} makes allreduce, broadcast or reduce, not {{}}", collective.name.value, "choose allreduce"
+        )

@@ -34,8 +34,8 @@ def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[in
     """
     links = topology.links
     if len(prices) != len(links) or any(type(price) is not int or price < 0 for price in prices):
-        rule = "a certificate of groups must have a whole number >= 0 for each link"
-        raise CheckFailed(rule, "other prices", "plan them again")
+        rule = "the certificate of the groups needs an integer price >= 0 for each link"
+        raise CheckFailed(rule, "", "plan them again")
     earned = sum((price * link.bandwidth for price, link in zip(prices, links, strict=True)), Fraction(0))
     if earned == 0:
         return Fraction(0)

@@ -44,20 +44,24 @@ class Group:
 def require_groups(topology: Topology, groups: tuple[Group, ...]) -> None:
     """Raise InvalidInput unless all groups can be planned together on `topology`."""
     if not groups:
-        raise InvalidInput("there must be a group", "none", "name one")
+        raise InvalidInput("no group is given", "", "add --group NAME=COLLECTIVE:RANKS:AMOUNT")
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
-        raise InvalidInput("groups must have different names", ", ".join(names), "rename one")
+        raise InvalidInput("two groups have the same name: {}", ", ".join(names), "rename one")
     ranks = topology.compute_count
     for group in groups:
         if group.collective.name not in COLLECTIVES:
             choice = ", ".join(each.value for each in COLLECTIVES)
-            raise InvalidInput(f"groups run {choice}", f"{group.collective} in {group.name}", "choose one of these")
+            raise InvalidInput(
+                f"groups run {choice}, not {{}}", f"{group.collective} in {group.name}", "choose one of these"
+            )
         if not 2 <= len(group.ranks) <= MAX_GROUP_RANKS or not 0 <= min(group.ranks) <= max(group.ranks) < ranks:
             rule = f"a group must have 2 to {MAX_GROUP_RANKS} of the ranks 0 to {ranks - 1}"
             raise InvalidInput(rule, f"{len(group.ranks)} in {group.name}", "choose its ranks")
         if list(group.ranks) != sorted(set(group.ranks)):
-            raise InvalidInput("ranks of a group must ascend", f"{group.ranks} in {group.name}", "sort them")
+            raise InvalidInput(
+                "the ranks of a group must be in ascending order", f"{group.ranks} in {group.name}", "sort them"
+            )
         if not 1 <= group.amount <= 2**40:
             rule = "the amount of a group must be 1 to 2^40"
             raise InvalidInput(rule, f"{group.amount} of {group.name}", "change it")

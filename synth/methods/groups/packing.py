@@ -278,7 +278,9 @@ def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | No
     together = time_together(topology, [member.loads for member in members])
     if together != time:
         raise CheckFailed(
-            "schedules of groups must load links as planned", f"{together} instead of {time}", "report it"
+            "the schedules load links differently than planned: {}",
+            f"{together} instead of {time}",
+            "please report this",
         )
     return SharedSchedules(topology, members, together, packing.lower, count)
 

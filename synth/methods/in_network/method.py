@@ -58,7 +58,7 @@ def in_network_schedule(
     bound = in_network_bound(topology, collective)
     if bound is None:
         advice = "choose such a network, or describe what its switches can do: 'able(fattree:4)'"
-        raise InvalidInput("in-network schedules need switches that multicast or add", topology.spec, advice)
+        raise InvalidInput("no switch of {} can multicast or add", topology.spec, advice)
     if collective.name != CollectiveName.ALLREDUCE:
         return _one_way(topology, collective, options, bound, ranks_alone)
     best: tuple[Fraction, str, PairedTrees] | None = None

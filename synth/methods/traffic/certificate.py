@@ -11,7 +11,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def _refusal(value: str) -> CheckFailed:
-    return CheckFailed("the certificate of planned traffic must hold", value, "plan it again")
+    return CheckFailed("the certificate of the plan is wrong: {}", value, "plan it again")
 
 
 def _stated_time(certificate: Mapping[str, Any]) -> Fraction:

@@ -143,7 +143,7 @@ def reverse_routes(topology: Topology, routes: Routes) -> Routes:
     mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
     reverse = back[routes.link_ids[mirror]]
     if len(reverse) and int(reverse.min()) < 0:
-        rule = "sums go back over the reverse of each link"
+        rule = "sums travel back over reversed links, but {}"
         raise InvalidInput(rule, f"{topology.spec} has links without a reverse", "plan the dispatch alone")
     return Routes(offsets, reverse.astype(np.int32))
 

@@ -74,7 +74,7 @@ def traffic_matrix(name: str, rows: Sequence[Sequence[int]] | NDArray[np.integer
         raise InvalidInput("the amounts of a traffic matrix must be 0 to 2^40", wrong, "use a larger unit")
     matrix = TrafficMatrix(name, table.astype(np.int64, order="C"))
     if not matrix.sent.any():
-        raise InvalidInput("a traffic matrix must send something", f"zeros in {name}", "give an amount to some pair")
+        raise InvalidInput("the traffic matrix sends nothing: {}", name, "enter an amount for some pair")
     return matrix
 
 

@@ -73,7 +73,7 @@ def route_tokens(batch: TokenBatch, ranks: int) -> TokenRouting:
     _require_between("the rank of a token", sources, 0, ranks - 1)
     _require_between("the rank of an expert", placement, -1, ranks - 1)
     if (placement < 0).all(axis=1).any():
-        raise InvalidInput("each expert must be on a rank", "an expert on none", "give its rank in the placement")
+        raise InvalidInput("an expert is on no rank", "", "add its rank to the placement")
     if not 1 <= len(experts) <= MAX_TOKENS or len(sources) != len(experts):
         rule = f"a routing must have 1 to {MAX_TOKENS} tokens, each with its rank"
         raise InvalidInput(rule, f"{len(experts)} tokens and {len(sources)} ranks", "route fewer tokens at a time")
@@ -87,9 +87,7 @@ def route_tokens(batch: TokenBatch, ranks: int) -> TokenRouting:
     key = np.column_stack([sources.astype(">u4").view(np.uint8).reshape(-1, 4), np.packbits(goes, axis=1)])
     away = np.flatnonzero(goes.any(axis=1))
     if not len(away):
-        raise InvalidInput(
-            "some token must go to another rank", f"none of {len(goes)} in {name}", "check the placement"
-        )
+        raise InvalidInput("no token goes to another rank: {}", f"none of {len(goes)} in {name}", "check the placement")
     _, first, count = np.unique(key[away], axis=0, return_index=True, return_counts=True)
     chosen = away[first]
     offsets = np.concatenate([[0], np.cumsum(goes[chosen].sum(axis=1))])

@@ -37,7 +37,7 @@ class PlanOptions:
             rule = f"parts of a pipeline must be multiples of {GRANULE_BYTES} bytes up to {MAX_PIPELINE_BYTES}"
             raise InvalidInput(rule, self.pipeline_bytes, "use 64KiB, or 0 for none")
         if self.group > 1 and self.pipeline_bytes:
-            rule = "a pipeline must not be shared by a group, which would go beyond the end of its share"
+            rule = "a plan has either pipelines or block groups, not both: {}"
             raise InvalidInput(rule, f"groups of {self.group}", "use one of the two")
 
     def joined_by_port(self, first: int, second: int) -> bool:

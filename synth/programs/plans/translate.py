@@ -73,12 +73,12 @@ _LATEST: list[tuple[Program, ExecutionPlan]] = []
 
 def _translated(program: Program) -> ExecutionPlan:
     if program.protocol == "LL128":
-        rule = "plans of MSCCL++ are written for protocol Simple or LL"
+        rule = "plans of MSCCL++ have the protocol Simple or LL, not {}"
         raise InvalidInput(rule, program.protocol, "use Simple, or LL for small messages")
     uses_packets = program.protocol == "LL"
     if uses_packets and (program.plan.reads or program.plan.pipeline_bytes):
         option = "reads" if program.plan.reads else "pipelines"
-        raise InvalidInput("packets are written to their readers, all at once", option, "leave it out, or use Simple")
+        raise InvalidInput("plans with packets have no option {}", option, "leave it out, or use Simple")
     bodies = tuple(rank.plan() for rank in _rank_translations(program, deliveries_of(program)))
     # Packets are twice as long as their data, and there are two halves of scratch.
     scratch = max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1)

@@ -33,7 +33,7 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
     if machine is not None:
         return boxes_topology(machine, BoxNetwork(), spec)
     if model is not None:
-        raise InvalidInput("a model of GPUs is for matrices of GPUs and files of hwloc", spec, "leave ?model= out")
+        raise InvalidInput("{} states its GPU model itself", spec, "leave out ?model=")
     if _is_xml(content, spec):
         return from_graphml_root(_xml_root(content), spec)
     if _is_json(content, spec):
@@ -41,7 +41,7 @@ def from_bytes(content: bytes, spec: str, model: str | None = None) -> Topology:
     text = _text(content)
     if is_ibnetdiscover(text):
         return read_fabric(text).topology(spec)
-    rule = "a topology file must be JSON, GraphML, a topology dump or an output of a tool"
+    rule = "{} is neither JSON, GraphML, a topology dump nor the output of a tool"
     raise InvalidInput(rule, spec, "see `chorale topology list` for the formats")
 
 
@@ -54,9 +54,9 @@ def machine_of(content: bytes, spec: str, model: str | None = None) -> Machine |
         root = _xml_root(content)
         name = root.tag.rpartition("}")[2]
         if name == "graphs":
-            rule = "a graph file of NCCL holds the channels that NCCL chose, not the machine's links"
+            rule = "this is a graph file of NCCL: it has the channels that NCCL chose, not the links of the machine"
             way_out = "see `chorale topology graph SPEC FILE`, or dump the machine with NCCL_TOPO_DUMP_FILE instead"
-            raise InvalidInput(rule, "the root element <graphs>", way_out)
+            raise InvalidInput(rule, "", way_out)
         if name == "topology":
             return read_hwloc(root, model)
         return read_machine(root) if name == "system" else None
@@ -100,9 +100,9 @@ def _xml_root(content: bytes) -> Element:
                 "an XML element without its end",
                 "save all of the file, such as that of NCCL_TOPO_DUMP_FILE",
             )
-            raise InvalidInput("a topology dump must be complete", value, way_out)
+            raise InvalidInput("the topology dump is not complete: {}", value, way_out)
         if len({re.sub(r"\s+", " ", dump) for dump in dumps}) > 1:
             value, way_out = f"{len(dumps)} that differ", "save each in a file of its own; --boxes N joins N equal ones"
-            raise InvalidInput("a file must hold one topology dump", value, way_out)
+            raise InvalidInput("the file does not contain exactly one topology dump: {}", value, way_out)
         content = dumps[0].encode()
     return parse_xml(_HWLOC_BYTES.sub(b"", content, count=1), "an XML topology file")

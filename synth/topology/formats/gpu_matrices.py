@@ -87,7 +87,7 @@ def read_gpu_matrix(text: str, model: str | None = None) -> Machine:
 
 
 def _several(found: str) -> InvalidInput:
-    rule = "a text must describe one kind of machine"
+    rule = "the text describes several kinds of machines: {}"
     return InvalidInput(rule, found, "save each in a file of its own; --boxes N stands for N equal ones")
 
 
@@ -134,7 +134,7 @@ def _matrix(names: tuple[str, ...], lines: Iterable[str]) -> Matrix:
 
 
 def _incomplete(found: str) -> InvalidInput:
-    rule = "a matrix of GPUs must have a row and a column for each of two GPUs or more"
+    rule = "the matrix of GPUs is not complete: {}"
     return InvalidInput(
         rule, found, "save all that `nvidia-smi topo -m`, `rocm-smi --showtopo` or `amd-smi topology` prints"
     )
@@ -149,8 +149,8 @@ def _nvidia_machine(text: str, chosen: GpuModel | None) -> Machine:
     if any(_joined(other) != _joined(matrices[0]) for other in matrices):
         raise _several(f"{len(matrices)} matrices that differ")
     if not matrices:
-        rule = "a matrix of `nvidia-smi topo -p2p` says which GPUs may access each other, not what joins them"
-        raise InvalidInput(rule, "permissions such as OK and NS", "save what `nvidia-smi topo -m` prints instead")
+        rule = "`nvidia-smi topo -p2p` says which GPUs may access each other, but not how they are connected"
+        raise InvalidInput(rule, "", "save what `nvidia-smi topo -m` prints instead")
     matrix = matrices[0]
     names = matrix.devices
     gpus = matrix.gpus()

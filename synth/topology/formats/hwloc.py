@@ -48,7 +48,7 @@ def read_hwloc(root: Element, model: str | None = None) -> Machine:
     try:
         return _Reader(root, None if model is None else model_called(model)).machine(root)
     except (ValueError, ZeroDivisionError) as error:
-        raise InvalidInput("a file of hwloc must have its numbers", error, "export it with lstopo again") from None
+        raise InvalidInput("damaged file of hwloc: {}", error, "export it with lstopo again") from None
 
 
 def _infos(element: Element) -> dict[str, str]:
@@ -96,8 +96,8 @@ class _Reader:
 
     def machine(self, root: Element) -> Machine:
         if not self.gpus:
-            rule = "a file of hwloc must place GPUs"
-            raise InvalidInput(rule, "none of NVIDIA or AMD", "export it on a machine with GPUs, with `lstopo a.xml`")
+            rule = "the file of hwloc has no GPU of NVIDIA or AMD"
+            raise InvalidInput(rule, "", "export it on a machine with GPUs, with `lstopo a.xml`")
         packages = [each for each in root.iter("object") if each.get("type") in ("Package", "Socket")] or [root]
         for number, package in enumerate(packages):
             about = _infos(package)

@@ -75,7 +75,9 @@ class InfiniBand:
             raise InvalidInput("--nodes must name hosts of the fabric", unknown[0], f"hosts are {known}")
         hosts = {name: everything[name] for name in names} if names else self.hosts
         if count is not None and count > len(hosts):
-            raise InvalidInput(f"the fabric must have the {count} hosts of --boxes", f"{len(hosts)} hosts", "use fewer")
+            raise InvalidInput(
+                f"--boxes asks for {count} hosts, the fabric has {{}}", f"{len(hosts)} hosts", "use fewer"
+            )
         return dict([*hosts.items()][:count])
 
     def facts(self, chosen: dict[str, dict[str, str]]) -> list[Assumption]:
@@ -98,7 +100,7 @@ class InfiniBand:
         links = self._links(host_of)
         nodes = [NamedNode(host, "compute") for host in hosts if any(host in link[:2] for link in links)]
         if len(nodes) < 2:
-            rule, way_out = "an output of ibnetdiscover must have two hosts or more", "save all that it prints"
+            rule, way_out = "this output of ibnetdiscover has fewer than two hosts: {}", "save all that it prints"
             raise InvalidInput(rule, f"{len(nodes)} with links", way_out)
         doubtful = set() if names or not self.left_out else set(hosts)  # who is a rank decides every bound
         named = [
@@ -169,7 +171,7 @@ def read_fabric(text: str) -> InfiniBand:
         elif (port := _PORT.match(line.strip())) is not None and here:
             if port[5] not in LANE_GBIT_PER_S:
                 value, known = f"{port[5]} in {line.strip()!r}", ", ".join(LANE_GBIT_PER_S)
-                raise InvalidInput("the speed of an InfiniBand link must be known", value, f"known are {known}")
+                raise InvalidInput("unknown speed of an InfiniBand link: {}", value, f"known are {known}")
             ends, rate = frozenset(((here, port[1]), (port[2], port[3]))), int(port[4]) * LANE_GBIT_PER_S[port[5]]
             cables[ends] = min(rate, cables.get(ends, rate))  # each end tells it; the slower one counts
     if missing := sorted({guid for ends in cables for guid, _ in ends} - set(names)):

@@ -27,7 +27,7 @@ def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
     document = _load(content)
     _require_keys(document, "the document", ("format", "name", "bandwidth_unit", "nodes", "links"), ("assumptions",))
     if document["format"] != FORMAT:
-        raise InvalidInput(f"format must be {FORMAT}", repr(document["format"]), _WAY_OUT)
+        raise InvalidInput(f"the format must be {FORMAT}", repr(document["format"]), _WAY_OUT)
     _text(document["name"], "name")
     nodes = [_node(item, f"nodes[{index}]") for index, item in enumerate(_list(document["nodes"], "nodes"))]
     links = [_link(item, f"links[{index}]") for index, item in enumerate(_list(document["links"], "links"))]
@@ -101,11 +101,11 @@ def _load(content: bytes) -> dict[str, Any]:
     require_small_json(content, "a topology file")
 
     def refuse_constant(name: str) -> NoReturn:
-        raise InvalidInput("a number in a topology file must be finite", name, "correct the file")
+        raise InvalidInput("{} is not a finite number", name, "correct the file")
 
     def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if (twice := first_repeated(key for key, _ in pairs)) is not None:
-            raise InvalidInput("a key must appear once in a JSON object", twice, "remove the second one")
+            raise InvalidInput("the key {} appears twice in a JSON object", twice, "remove the second one")
         return dict(pairs)
 
     hooks: dict[str, Any] = {"parse_constant": refuse_constant, "object_pairs_hook": unique_keys}
@@ -115,9 +115,9 @@ def _load(content: bytes) -> dict[str, Any]:
         raise
     except json.JSONDecodeError as error:
         value = f"{error.msg} at line {error.lineno} column {error.colno}"
-        raise InvalidInput("a topology file must be valid JSON", value, "correct the file") from None
+        raise InvalidInput("the topology file is not valid JSON: {}", value, "correct the file") from None
     except (ValueError, RecursionError) as error:  # not UTF-8, numbers of thousands of digits, endless nesting
-        raise InvalidInput("a topology file must be valid JSON", error, "correct the file") from None
+        raise InvalidInput("the topology file is not valid JSON: {}", error, "correct the file") from None
     return _object(document, "the document")
 
 
@@ -175,11 +175,11 @@ def _require_keys(
 ) -> None:
     missing = [key for key in needed if key not in members]
     if missing:
-        raise InvalidInput(f"{where} must have the key {missing[0]}", f"{where} without it", _WAY_OUT)
+        raise InvalidInput(f"{where} has no key {missing[0]}", "", _WAY_OUT)
     unknown = [key for key in members if key not in needed and key not in optional]
     if unknown:
         allowed = ", ".join(needed + optional)
-        raise InvalidInput(f"{where} must have known keys only", repr(unknown[0]), f"use {allowed}")
+        raise InvalidInput(f"{where} has the unknown key {{}}", repr(unknown[0]), f"use {allowed}")
 
 
 def _kind_of(value: object) -> str:

@@ -157,7 +157,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
     if network.boxes < 1:
         raise InvalidInput("a network must have at least one box", network.boxes, "use --boxes 1")
     if network.nvlink_boxes is not None and network.nvlink_boxes < 1:
-        rule = "boxes that share an NVSwitch must be at least 1"
+        rule = "the number of boxes that share an NVSwitch must be at least 1"
         raise InvalidInput(rule, network.nvlink_boxes, "use --nvlink-boxes 1")
     nodes = 2 * machine.rank_count + 3 * len(machine.nics) + len(machine.hosts) + 1
     links = sum(len(gpu.wires) + 2 for gpu in machine.gpus) + 6 * nodes + len(machine.cpus) ** 2
@@ -166,7 +166,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
         raise InvalidInput("a network must have at least two GPUs", f"1 in {spec}", "use --boxes")
     boxes = _Boxes(machine, network, spec)
     if boxes.are_joined_by_nics and not machine.nics:
-        raise InvalidInput("boxes must have NICs to be joined", f"{network.boxes} boxes without", "use one box")
+        raise InvalidInput("boxes without NICs cannot be connected: {}", f"{network.boxes} boxes", "use one box")
     return check_topology(boxes.build())
 
 

@@ -144,7 +144,7 @@ class _Reader:
     def machine(self, architectures: set[str]) -> Machine:
         """Return the machine, checked."""
         if not self.gpus:
-            raise InvalidInput("a topology dump must have GPUs", "none with a rank", "dump on a machine with GPUs")
+            raise InvalidInput("the topology dump has no GPU with a rank", "", "dump on a machine with GPUs")
         names = [host.name for host in self.hosts]
         ranks = [str(rank) for gpu in self.gpus for rank in gpu.ranks]
         for rule, repeated in (
@@ -207,7 +207,7 @@ def _whole(element: Element, name: str, default: int | None = None, least: int =
     where = f"{name} of <{element.tag}> in a topology dump"
     if text is None:
         if default is None:
-            raise InvalidInput(f"{where} must be there", f"an element with {', '.join(element.keys())}", _WAY_OUT)
+            raise InvalidInput(f"{where} is missing in {{}}", f"an element with {', '.join(element.keys())}", _WAY_OUT)
         return default
     if not re.fullmatch(r"\s*-?[0-9]{1,18}\s*", text) or not least <= int(text) <= most:
         raise InvalidInput(f"{where} must be a whole number from {least} to {most}", repr(text), _WAY_OUT)

@@ -46,7 +46,7 @@ def read_graphs(content: bytes) -> list[NcclGraph]:
     """Return the graphs of a file that have channels. InvalidInput for another file and for malformed numbers."""
     root = parse_xml(content, "a graph file of NCCL")
     if root.tag != "graphs":
-        raise InvalidInput("a graph file of NCCL must have the root element <graphs>", f"<{root.tag}>", _WAY_OUT)
+        raise InvalidInput("the root element of a graph file of NCCL must be <graphs>", f"<{root.tag}>", _WAY_OUT)
     try:
         graphs = []
         for element in root.findall("graph"):
@@ -62,10 +62,10 @@ def read_graphs(content: bytes) -> list[NcclGraph]:
             speeds = speed, float(element.get("speedinter", speed))
             graphs.append(NcclGraph(*numbers, *speeds, channels, element.get("typeintra", "NVL")))
     except (TypeError, ValueError) as error:
-        raise InvalidInput("a graph file of NCCL must have its numbers", error, _WAY_OUT) from None
+        raise InvalidInput("damaged graph file of NCCL: {}", error, _WAY_OUT) from None
     found = [graph for graph in graphs if graph.channels]
     if not found:
-        raise InvalidInput("a graph file of NCCL must have a graph with channels", "none", _WAY_OUT)
+        raise InvalidInput("this graph file of NCCL has no graph with channels", "", _WAY_OUT)
     return found
 
 

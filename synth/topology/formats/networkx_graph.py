@@ -33,9 +33,9 @@ def parse_xml(content: bytes, what: str) -> Element:
         root: Element = defusedxml.ElementTree.fromstring(content, forbid_dtd=True)
     except DefusedXmlException as error:
         value = type(error).__name__
-        raise InvalidInput("an XML file must not define or refer to entities", value, "remove the DOCTYPE") from None
+        raise InvalidInput("this XML file has a DOCTYPE or entities: {}", value, "remove the DOCTYPE") from None
     except (ParseError, ValueError, LookupError) as error:
-        raise InvalidInput(f"{what} must be well-formed XML", error, "correct the file") from None
+        raise InvalidInput(f"{what} is not well-formed XML: {{}}", error, "correct the file") from None
     require_shallow(root, what)
     return root
 
@@ -56,8 +56,8 @@ def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
     unit = graph.graph.get("bandwidth_unit", "link")
     if all("bandwidth" not in data for _, _, data in graph.edges(data=True)):
         if unit != "link":
-            rule = f"every edge must have a bandwidth where the bandwidth_unit is {unit}"
-            raise InvalidInput(rule, "a graph without any", "add the attribute bandwidth to the edges")
+            rule = f"the bandwidth_unit is {unit}, but the edges have no bandwidth"
+            raise InvalidInput(rule, "", "add the attribute bandwidth to the edges")
         default_bandwidth: Fraction | None = Fraction(1)
     else:
         default_bandwidth = None
@@ -98,8 +98,8 @@ def _links(graph: nx.Graph[Any], default_bandwidth: Fraction | None) -> Iterator
             where = f"bidirectional of edge {src} to {dst}"
             raise InvalidInput(f"{where} must be true or false", repr(bidirectional), "correct it")
         if "bandwidth" not in data and default_bandwidth is None:
-            rule = "every edge must have a bandwidth where some have one"
-            raise InvalidInput(rule, f"edge {src} to {dst} without one", "add the attribute bandwidth to the edge")
+            rule = "some edges have a bandwidth and others do not: {}"
+            raise InvalidInput(rule, f"edge {src} to {dst} has none", "add the attribute bandwidth to the edge")
         bandwidth = _exact(data.get("bandwidth", default_bandwidth))
         latency_s = _exact(data.get("latency_s", 0))
         yield NamedLink(_name(src), _name(dst), bandwidth, latency_s, bidirectional or undirected)
@@ -111,7 +111,7 @@ def _name(node: object) -> str:
     if isinstance(node, (int, np.integer)) and not isinstance(node, bool):
         return str(node)
     way_out = "relabel the nodes, for example with networkx.convert_node_labels_to_integers"
-    raise InvalidInput("a node of a graph must be a str or an int", repr(node), way_out)
+    raise InvalidInput("the nodes of a graph must be str or int", repr(node), way_out)
 
 
 def _exact(value: object) -> object:
@@ -132,23 +132,25 @@ def from_graphml_root(root: Element, spec: str) -> Topology:
     Default values of keys apply. Raises InvalidInput.
     """
     if tag_of(root) != "graphml":
-        raise InvalidInput("an XML topology file must be GraphML", f"a file of <{root.tag}>", "convert the file")
+        raise InvalidInput(
+            "an XML topology must be GraphML, this is {}", f"a file of <{root.tag}>", "convert it to GraphML or JSON"
+        )
     # Refuse what NetworkX would repair without notice: repeated nodes, and links of nodes that do not exist
     nodes = [element.get("id", "") for element in root.iter() if tag_of(element) == "node"]
     ids = set(nodes)
     repeated = first_repeated(nodes)
     if repeated is not None:
-        raise InvalidInput("node ids must be unique", repeated, "rename one of the nodes")
+        raise InvalidInput("two nodes have the id {}", repeated, "rename one of them")
     for element in root.iter():
         ends = (element.get("source", ""), element.get("target", "")) if tag_of(element) == "edge" else ()
         missing = [end for end in ends if end not in ids]
         if missing:
-            raise InvalidInput("both ends of an edge must be nodes", missing[0], "add the node or correct the edge")
+            raise InvalidInput("the edge names {}, which is not a node", missing[0], "add the node or correct the edge")
     text: str = defusedxml.ElementTree.tostring(root, encoding="unicode")
     try:
         graph = nx.parse_graphml(text, node_type=str, force_multigraph=True)
     except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput("a GraphML file must hold one graph that NetworkX can read", error, _WAY_OUT) from None
+        raise InvalidInput("NetworkX cannot read this GraphML file: {}", error, _WAY_OUT) from None
     node_defaults = graph.graph.get("node_default", {})
     for _, data in graph.nodes(data=True):
         for key, value in node_defaults.items():

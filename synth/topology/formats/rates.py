@@ -265,5 +265,5 @@ def model_called(name: str) -> GpuModel:
     found = models_named(f"GPU {name}")
     if len(found) != 1:
         known = ", ".join(model.name for model in GPU_MODELS)
-        raise InvalidInput("--model must be one known model of GPUs", name, f"choose from {known}, or a relative")
+        raise InvalidInput("unknown GPU model '{}'", name, f"choose from {known}, or a relative")
     return found[0]

@@ -90,9 +90,9 @@ def parse_slurm_tree(content: bytes) -> SlurmTree:
                 raise InvalidInput(f"a topology of Slurm must have at most {MAX_NAMES} names", names, _WAY_OUT)
     missing = [name for names in switches.values() for name in names if name not in nodes and name not in switches]
     if missing:
-        raise InvalidInput("a switch must be described", missing[0], _WAY_OUT)
+        raise InvalidInput("the switch {} is not described", missing[0], _WAY_OUT)
     if not nodes:
-        raise InvalidInput("a topology of Slurm must have switches with nodes", "none", _WAY_OUT)
+        raise InvalidInput("this topology of Slurm has no switches with nodes", "", _WAY_OUT)
     return SlurmTree(nodes, switches)
 
 
@@ -103,7 +103,7 @@ def expanded_names(text: str) -> list[str]:
     while position < len(text):
         match = _ITEM.match(text, position)
         if match is None or match.end() == position:
-            raise InvalidInput("names must be a list of Slurm such as gpu[01-03],login", text[:80], _WAY_OUT)
+            raise InvalidInput("cannot read the host list '{}'", text[:80], _WAY_OUT)
         before, numbers, after = match.groups()
         if len(before) + len(after) > _MAX_NAME:
             raise InvalidInput(f"a name must have at most {_MAX_NAME} characters", text[:80], _WAY_OUT)
@@ -120,7 +120,7 @@ def _numbers(text: str, whole: str) -> list[str]:
         first, dash, last = part.partition("-")
         is_number = first.isdigit() and (last.isdigit() or not dash) and max(len(first), len(last)) <= _MAX_DIGITS
         if not is_number or (dash and int(last) - int(first) > MAX_NAMES):
-            raise InvalidInput("numbers in brackets must be numbers and ranges", whole[:80], _WAY_OUT)
+            raise InvalidInput("cannot read the numbers in brackets: {}", whole[:80], _WAY_OUT)
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last if dash else first) + 1)]
     return numbers
 
@@ -143,7 +143,7 @@ class SlurmNodes:
         """The nodes in the order of switches. InvalidInput for a node without a switch."""
         ordered = self.tree.ordered_nodes()
         if unknown := sorted(set(self.names) - set(ordered)):
-            raise InvalidInput("nodes must hang on a switch of the file", unknown[0], "name others")
+            raise InvalidInput("the file has no switch for node {}", unknown[0], "choose other nodes")
         chosen = set(self.names or ordered)
         return [node for node in ordered if node in chosen]
 
@@ -204,7 +204,7 @@ def slurm_gpu_topology(nodes: SlurmNodes, machine: Machine, nic_gb_per_s: Fracti
     leaf: dict[str, str] = {}  # the switch of each node
     for lower, upper, _ in nodes.links() if len(hosts) > 1 else ():
         if lower in hosts and leaf.setdefault(lower, upper) != upper:
-            rule = "a node with GPUs must hang on one switch"
+            rule = "a node with GPUs has several switches: {}"
             raise InvalidInput(rule, f"{lower} on {leaf[lower]} and {upper}", "correct the file of switches")
     leaves = {(host, index): (leaf[host], None) for host in leaf for index in range(len(nets))}
     switches = [NamedNode(name, "switch") for name in nodes.switches()] if leaf else []

@@ -33,7 +33,7 @@ def test_actors_on_four_nodes_run_the_programs_of_a_table(tmp_path: Path) -> Non
             expected, True
         )
     assert all(
-        "CHORALE_STRICT=1 runs what the table covers" in text and "complex64" in text for text in said["refusal"]
+        "CHORALE_STRICT=1, and the table does not cover" in text and "complex64" in text for text in said["refusal"]
     )
     for report in said["report"]:
         assert {entry["collective"]: entry["calls"] for entry in report["programs"]} == {

@@ -45,7 +45,7 @@ def test_also_those_end_that_left_their_parent(tmp_path):
 def test_what_ends_is_started_again_a_few_times(tmp_path):
     processes = Processes(tmp_path)
     processes.start("short", (sys.executable, "-c", "print('here', flush=True); raise SystemExit(7)"), {})
-    with pytest.raises(Unavailable, match="short must run; got it ended with 7; see its log, which ends with: here"):
+    with pytest.raises(Unavailable, match="short must run, got it ended with 7; see its log, which ends with: here"):
         processes.wait("short", (sys.executable, "-c", "raise SystemExit(1)"), {}, 60)
     processes.close()
     assert (tmp_path / "short.log").read_text().count("here") == MOST_RESTARTS + 1

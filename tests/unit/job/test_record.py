@@ -58,7 +58,7 @@ def test_merging_adds_calls_and_seconds(one: Record, other: Record) -> None:
 
 
 def test_records_of_jobs_with_other_numbers_of_ranks_are_not_put_together() -> None:
-    with pytest.raises(InvalidInput, match="as many ranks; got 4, 8"):
+    with pytest.raises(InvalidInput, match="different numbers of ranks: 4, 8"):
         merge([Record(8, {}), Record(4, {})])
 
 

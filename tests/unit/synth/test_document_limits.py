@@ -58,7 +58,7 @@ def parquet_file(column: pa.Array, groups: int = 1) -> bytes:
     [
         (np.zeros(2**22, dtype=np.uint32), 12, "must take at most"),
         (["text"], 1, "BYTE_ARRAY"),
-        ([[0, 0]], 1, "must be a Parquet file"),
+        ([[0, 0]], 1, "this .parquet file is not a Parquet file"),
     ],
     ids=["rows", "texts", "lists"],
 )

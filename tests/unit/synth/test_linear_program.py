@@ -49,5 +49,5 @@ def test_rows_that_are_added_count_like_those_that_were_there(program, first):
 
 
 def test_a_program_without_an_optimum_is_said():
-    with pytest.raises(Unavailable, match=r"must find an optimum.*take another"):
+    with pytest.raises(Unavailable, match="the linear program was not solved: HiGHS: Unbounded"):
         minimum(np.array([-1.0]), csr_array(np.array([[-1.0]])), np.array([0.0]), "take another")

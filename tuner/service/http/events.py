@@ -50,7 +50,7 @@ class Topic:
         try:
             text = json.dumps(self.look(), sort_keys=True, allow_nan=False)
         except ChoraleError as error:
-            facts = {"rule": error.rule, "value": redacted(str(error.value)), "way_out": error.way_out}
+            facts = {"rule": error.problem, "value": redacted(str(error.value)), "way_out": error.way_out}
             text = json.dumps({"error": facts | {"status": status_of(error)}})
         return text, time.thread_time() - begun_s + LOOK_S
 
@@ -141,7 +141,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
     if kind == "campaign":
         return Topic(_NewTrials(campaigns, rest, caller), 1.0)
     way_out = "take health, jobs, campaigns, fabrics, job/ID, campaign/NAME or fabric/NAME"
-    raise InvalidInput("unknown topic", name[:80], way_out)
+    raise InvalidInput("unknown topic '{}'", name[:80], way_out)
 
 
 class _NewTrials:

@@ -38,7 +38,7 @@ def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) ->
     """Return the refusal that tells a client about `error`."""
     status = status_of(error)
     sent = {**_REFUSAL_HEADERS.get(status, {}), **(headers or {})}
-    return refusal(status, error.rule, str(error.value), error.way_out, sent)
+    return refusal(status, error.problem, str(error.value), error.way_out, sent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,13 +72,13 @@ class JobPlanner:
                 form = result["schedule"]["form"]
                 if form != "columns":
                     way_out = "choose a smaller network, or lower the file by `chorale`"
-                    raise InvalidInput("a program is made of a schedule in columns", form, way_out)
+                    raise InvalidInput("a schedule in {} cannot be lowered", form, way_out)
                 return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
             case job_specs.PriceSpec():
                 result = self._synthesis_result(spec.result)
                 if result["unit"] == "link" and spec.link_gbps is None:
-                    rule = "a network without bandwidths needs `link_gbps` to be priced"
-                    raise InvalidInput(rule, result["topology"]["spec"], "give Gbit/s of a link")
+                    rule = "{} has no bandwidths, so times need `link_gbps`"
+                    raise InvalidInput(rule, result["topology"]["spec"], "pass the Gbit/s of a link")
                 return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
             case job_specs.JudgeSpec():
                 topology = self.networks.plan(spec.topology, owner).topology

@@ -138,7 +138,11 @@ class JobScheduler:
         with self._lock:
             job = self.job(job_id, caller)
             if job.state.is_final:
-                raise CheckFailed("a job must be queued or running to be cancelled", job.state, "leave it")
+                raise CheckFailed(
+                    "only queued or running jobs can be cancelled, this one is {}",
+                    job.state,
+                    "there is nothing to cancel",
+                )
             self._waiting.pop(job_id, None)
             running = self._running.get(job.key)
             if running is not None and job.state == JobState.RUNNING:
@@ -246,7 +250,7 @@ class JobScheduler:
     def _schedule(self, key: str) -> bytes:
         path = self.store.file(key, SCHEDULE_FILE)
         if path is None:
-            raise InvalidInput("the schedule of a result must be there", key, "ask for the synthesis again")
+            raise InvalidInput("the schedule of the result {} is gone", key, "request the synthesis again")
         return path.read_bytes()
 
     def _next(self) -> Job | None:
@@ -316,7 +320,7 @@ def _error_facts(failure: TaskFailure) -> ErrorFacts:
     kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
         return ErrorFacts(
-            kind=kind.value, rule=error.rule, value=redacted(str(error.value)), way_out=redacted(error.way_out)
+            kind=kind.value, rule=error.problem, value=redacted(str(error.value)), way_out=redacted(error.way_out)
         )
     _log.error("a computation ended as %s: %r", kind, error)
     rule, way_out = "a computation must come to its end", "ask again; if it fails again, report it"

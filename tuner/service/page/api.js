@@ -2,7 +2,7 @@
 
 export class Refusal extends Error {
   constructor(status, facts) {
-    super(`${facts.rule}; got ${facts.value}; ${facts.way_out}`);
+    super(`${facts.rule}; ${facts.way_out}`);
     this.status = status;
     this.facts = facts;
   }

@@ -140,7 +140,7 @@ export function errorOf(facts) {
 }
 
 export function errorText(facts) {
-  return `${facts.rule}; got ${facts.value}; ${facts.way_out}`;
+  return `${facts.rule}; ${facts.way_out}`;
 }
 
 export function bytes(count) {

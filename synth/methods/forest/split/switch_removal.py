@@ -179,7 +179,7 @@ class _Removal:
             entering = int(network.capacity[network.dst == switch].sum())
             leaving = int(network.capacity[network.src == switch].sum())
             name = names[switch] if names else f"number {switch}"
-            rule = "a switch that cannot copy data must have at least as much capacity in as out, in whole trees"
+            rule = "a switch that cannot copy sends more than it receives: {}"
             value = f"switch {name}, with {entering} trees in and {leaving} trees out left to join"
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 

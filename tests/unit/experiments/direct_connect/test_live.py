@@ -95,7 +95,7 @@ def no_fabric(*_):
         (a_fabric, ("oneccl", "mpi", "local"), "oneccl on a fabric", None),
         (a_fabric, ("mpi", "local"), "mpi on a fabric", "no oneccl: made to fail (unavailable)"),
         (a_fabric, ("local",), "local", "no mpi: made to fail (unavailable)"),
-        (no_fabric, ("oneccl", "local"), "local", "no fabric: there must be namespaces; got none; be root"),
+        (no_fabric, ("oneccl", "local"), "local", "no fabric: there must be namespaces, got none; be root"),
     ],
 )
 def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner, reason):

@@ -67,7 +67,7 @@ def test_a_merge_without_preference_ends_only_where_nothing_conflicts(one: Table
     keys = [(dtype, size) for dtype in ("any", "float32") for size in range(LARGEST + 3)]
     both = [(says(one, *key), says(other, *key)) for key in keys]
     if any(NOTHING not in pair and pair[0] != pair[1] for pair in both):
-        with pytest.raises(InvalidInput, match="must not say different things"):
+        with pytest.raises(InvalidInput, match="the tables name different programs for the same sizes"):
             merge([one, other])
     else:
         assert changes(merge([one, other]), merge([other, one])) == []
@@ -104,9 +104,9 @@ def test_conflicts_are_named() -> None:
 
 def test_only_tables_of_one_job_are_merged() -> None:
     table = table_of(any_entry(None, 0))
-    with pytest.raises(InvalidInput, match="same ranks; got 4, 8 ranks"):
+    with pytest.raises(InvalidInput, match="the tables are for different ranks: 4, 8 ranks"):
         merge([table, table_of(any_entry(None, 0), ranks=8)])
-    with pytest.raises(InvalidInput, match="same network; got ring:4, complete:4"):
+    with pytest.raises(InvalidInput, match="the tables are for different networks: ring:4, complete:4"):
         merge([table, table_of(any_entry(None, 0), spec="complete:4")])
     groups = table_of(any_entry("b", 0, group=(1, 3)), spec=None)
     merged = merge([groups, table])
@@ -149,7 +149,7 @@ def test_overlaps_are_refused_and_only_they(several: list[SizeRange]) -> None:
     entries: list[JobEntry] = [any_entry(None, item.first, item.last) for item in several]
     covered = [sum(entry.covers(size) for entry in entries) for size in range(LARGEST + 12)]
     if max(covered, default=0) > 1:
-        with pytest.raises(InvalidInput, match="must not overlap"):
+        with pytest.raises(InvalidInput, match="two entries cover the same sizes"):
             require_disjoint(entries, "try again")
     else:
         require_disjoint(entries, "try again")

@@ -150,7 +150,7 @@ def test_what_goes_into_a_graph_stays_on_the_stream_that_is_captured(
 @pytest.mark.parametrize(
     ("is_connected", "is_idle", "way_out"),
     [
-        (False, True, "call a collective that a program serves once"),
+        (False, True, "allreduce of 4 bytes cannot be captured in a CUDA graph"),
         (True, False, "wait for all asynchronous collectives"),
         (False, False, "wait for all asynchronous collectives"),
     ],

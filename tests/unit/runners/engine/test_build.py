@@ -86,7 +86,7 @@ def test_no_compiler(target: NativeTarget, tmp_path: Path, monkeypatch: pytest.M
         build_native(target, tmp_path / "home")
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match="a C\\+\\+ compiler is needed"):
+    with pytest.raises(Unavailable, match=r"there is no C\+\+ compiler, which builds the engine: none of"):
         build_native(target, tmp_path / "home")
 
 
@@ -113,7 +113,7 @@ def test_code_is_kept_in_a_cache_of_this_user(
 
 def test_code_that_does_not_compile(target: NativeTarget, tmp_path: Path) -> None:
     (tmp_path / "program.cpp").write_text("int main() { return nothing; }\n")
-    with pytest.raises(Unavailable, match="must compile and link") as failure:
+    with pytest.raises(Unavailable, match="native code could not be built") as failure:
         build_native(target, tmp_path / "home")
     (log,) = (tmp_path / "home").rglob(LOG)
     assert str(log) in str(failure.value)

@@ -32,7 +32,7 @@ def words(made: Program, rank: int = 0) -> array[int]:
 
 @pytest.mark.parametrize(("rank", "ranks"), [(-1, 2), (2, 2), (0, 0), (0, -1)])
 def test_a_rank_is_one_of_the_ranks(rank: int, ranks: int) -> None:
-    with pytest.raises(InvalidInput, match="one of the ranks"):
+    with pytest.raises(InvalidInput, match="there is no rank"):
         Engine(rank, ranks)
 
 

@@ -45,20 +45,20 @@ def test_a_user_hears_why_user_namespaces_do_not_work(monkeypatch: pytest.Monkey
         NamespaceHolder("x")
     assert refusal.value.exit_code == 3
     assert str(refusal.value) == (
-        "a fabric needs network namespaces; got no user namespaces; "
+        "network namespaces do not work here: no user namespaces; "
         "allow unprivileged user namespaces in the kernel, or use root (in a container: with CAP_SYS_ADMIN)"
     )
 
 
 def test_root_hears_of_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     _refuse(monkeypatch, 0)
-    with pytest.raises(Unavailable, match="got no user namespaces; no rights; allow"):
+    with pytest.raises(Unavailable, match="network namespaces do not work here: no user namespaces; no rights"):
         NamespaceHolder("x")
 
 
 def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "tc" else f"/bin/{tool}")
-    with pytest.raises(Unavailable, match="got no tc; install iproute2 and util-linux"):
+    with pytest.raises(Unavailable, match="a fabric needs the commands ip, tc, unshare, nsenter,"):
         NamespaceHolder("x")
 
 
@@ -109,7 +109,7 @@ def test_a_refusal_names_a_rate_that_works(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(InvalidInput) as refusal:
         bring_up_tested(RING, Fraction(1000), "x")
     assert str(refusal.value) == (
-        "all links of a fabric together must reach 70% of their rates on this machine; got 10% at 1000 Mbit/s; "
+        "all links of a fabric together must reach 70% of their rates on this machine, got 10% at 1000 Mbit/s; "
         "take --link-mbps 100, which it carried, or --force to bring it up all the same"
     )
     assert machine.tested == [1000]

@@ -46,10 +46,10 @@ def test_other_text_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("latency_us", "loss", "overrides", "complaint"),
     [
-        ("-1", "0", [], "the latency of a link must be 0 to 10000000 microseconds; got -1"),
-        ("0", "0.6", [], "the loss of a link must be 0 to 1/2 as a part of all packets; got 3/5"),
+        ("-1", "0", [], "the latency of a link must be 0 to 10000000 microseconds, got -1"),
+        ("0", "0.6", [], "the loss of a link must be 0 to 1/2 as a part of all packets, got 3/5"),
         ("0", "0", ["0-1:loss=2"], "got 2"),
-        ("0", "0", ["0-1:loss=0.1", "0-1:mbps=2"], "each link may be overridden once"),
+        ("0", "0", ["0-1:loss=0.1", "0-1:mbps=2"], "a link is overridden twice"),
     ],
 )
 def test_numbers_out_of_range_are_refused(latency_us: str, loss: str, overrides: list[str], complaint: str) -> None:
@@ -70,7 +70,7 @@ def test_overrides_change_their_link_only() -> None:
 
 
 def test_only_links_of_the_topology_are_overridden() -> None:
-    with pytest.raises(InvalidInput, match="an override must be for a link of the topology; got 0-2"):
+    with pytest.raises(InvalidInput, match="the override names a link that the topology does not have: 0-2"):
         plan_fabric(RING, Fraction(10), "x", LinkOptions(overrides=parse_overrides(["0-2:mbps=1"])))
 
 

@@ -169,7 +169,7 @@ def test_a_failure_of_a_later_request_is_the_answer() -> None:
 
 def test_an_unknown_reference_is_refused_before_anything_runs() -> None:
     runner = DrawnRunner(_calm)
-    with pytest.raises(InvalidInput, match="a reference must be among what is measured; got other"):
+    with pytest.raises(InvalidInput, match="the reference 'other' is not measured"):
         measure_until(runner, REQUEST, Goal(0.02, "other"), runner.clock_s)
     assert not runner.requests
 

@@ -41,7 +41,7 @@ def test_one_holds_it_and_death_frees_it(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(Unavailable, match="the machine for itself"), exclusive(lock, 0.2):
+        with pytest.raises(Unavailable, match="another measurement is running on this machine"), exclusive(lock, 0.2):
             pass
         holder.kill()
         with exclusive(lock, 10.0):
@@ -76,5 +76,5 @@ def test_the_lock_is_of_its_user_alone(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_a_lock_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="a lock file must be writable"), exclusive(tmp_path, 0):
+    with pytest.raises(Unavailable, match="the lock file cannot be written"), exclusive(tmp_path, 0):
         pass

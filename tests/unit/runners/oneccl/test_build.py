@@ -61,7 +61,7 @@ def test_headers_of_another_version_are_not_taken(parts: Path) -> None:
 
 def test_unknown_versions_are_refused() -> None:
     assert [build.parse_version(version) for version in build.VERSIONS] == list(build.VERSIONS)
-    with pytest.raises(InvalidInput, match=r"got 2019; choose 2021\.17 or 2022\.2"):
+    with pytest.raises(InvalidInput, match="the runner does not support oneCCL 2019"):
         build.parse_version("2019")
 
 
@@ -81,7 +81,7 @@ def test_every_version_is_unpacked_from_its_own_packages(tmp_path: Path, monkeyp
 
 
 def test_a_package_that_is_no_wheel_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"none of impi-rt 1\.0"):
+    with pytest.raises(Unavailable, match="oneCCL has no wheels for this system: impi-rt"):
         install.wheel_in(tmp_path, "impi-rt", "1.0")
 
 
@@ -92,9 +92,7 @@ def test_missing_parts_are_unavailable_with_the_command(tmp_path: Path, monkeypa
         build.find_parts()
 
 
-@pytest.mark.parametrize(
-    ("chosen", "found"), [(None, r"got none of g\+\+, clang\+\+, c\+\+"), ("nope", "got CXX=nope")]
-)
+@pytest.mark.parametrize(("chosen", "found"), [(None, r"none of g\+\+, clang\+\+, c\+\+"), ("nope", "CXX=nope")])
 def test_a_missing_compiler_is_unavailable_with_the_command(
     parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, found: str
 ) -> None:
@@ -102,7 +100,7 @@ def test_a_missing_compiler_is_unavailable_with_the_command(
     monkeypatch.delenv("CXX", raising=False)
     if chosen is not None:
         monkeypatch.setenv("CXX", chosen)
-    with pytest.raises(Unavailable, match=rf"C\+\+ compiler is needed.*{found}.*apt-get install g\+\+"):
+    with pytest.raises(Unavailable, match=rf"there is no C\+\+ compiler.*{found}.*apt-get install g\+\+"):
         build_library()
 
 
@@ -148,7 +146,7 @@ def test_whatever_it_is_made_from_changes_its_folder(
 
 def test_a_failed_build_says_where_its_log_is(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, "echo 'error: no such header' >&2; exit 1")
-    with pytest.raises(Unavailable, match=r"must compile and link; got see .*build\.log") as failure:
+    with pytest.raises(Unavailable, match=r"native code could not be built, see .*build\.log") as failure:
         build_library()
     (log,) = (tmp_path / "cache").rglob("build.log")
     assert str(log) in str(failure.value)
@@ -159,7 +157,7 @@ def test_a_failed_build_says_where_its_log_is(parts: Path, tmp_path: Path, monke
 def test_a_failed_download_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "Looking\nERROR: No matching distribution\n")
     monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(Unavailable, match="got ERROR: No matching distribution; see: -m pip download"):
+    with pytest.raises(Unavailable, match=r"pip cannot get oneCCL's packages \(for Linux on x86-64\):"):
         install.install({"2021.17": tmp_path})
 
 

@@ -133,7 +133,7 @@ def test_nothing_outlives_a_killed_owner() -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "a/b"])
 def test_files_have_plain_names(name: str) -> None:
-    with pytest.raises(InvalidInput, match="a file of a job must have a plain name"):
+    with pytest.raises(InvalidInput, match="is not a plain file name"):
         LocalHost().start(ProcessSpec(("true",), {}, {name: b""}))
 
 

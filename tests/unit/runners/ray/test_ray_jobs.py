@@ -92,7 +92,7 @@ def test_a_result_is_the_value(jobs: RayTaskBackend):
 @pytest.mark.parametrize(
     ("computation", "argument", "kind", "message"),
     [
-        (refused, "value", TaskFailureKind.REFUSED, "a rule; got value; a way out"),
+        (refused, "value", TaskFailureKind.REFUSED, "a rule, got value; a way out"),
         (broken, None, TaskFailureKind.CRASH, "a bug"),
     ],
 )

@@ -115,7 +115,7 @@ def test_sizes_that_fell_back_in_place_are_rejected() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"sizes_bytes": (3000,)}, "must have been measured at the size; got 3000; choose from 256B, 512B"),
+        ({"sizes_bytes": (3000,)}, "was not measured at 3000 bytes; choose from 256B, 512B"),
         ({"dtype": "float64"}, "everything was recorded with float32, nothing with float64"),
         (
             {"settings": {"program": ProgramSettings(3)}},

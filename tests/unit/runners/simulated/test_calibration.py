@@ -93,7 +93,7 @@ def test_bandwidths_of_the_topology_are_scaled():
     pair = Topology("pair", ("a", "b"), 2, links, "GB/s")
     found = Calibration("GB/s", 0.0, 1e-6, 0.0, 0.5e9, 0.0, 0.0, None, 4)
     assert found.network_model(pair).unit_bytes_per_s(pair) == 500_000_000
-    with pytest.raises(InvalidInput, match="bandwidths in GB/s fits"):
+    with pytest.raises(InvalidInput, match="the calibration is for bandwidths in GB/s: torus:2x4 in link"):
         found.network_model(TORUS)
 
 

@@ -175,7 +175,7 @@ def test_races_are_found_although_the_replay_has_one_order() -> None:
 
 
 def test_a_unit_capacity_network_needs_a_rate() -> None:
-    with pytest.raises(InvalidInput, match="needs a link rate"):
+    with pytest.raises(InvalidInput, match="has no link rates"):
         SimulatedRunner(NetworkModel.of()).submit(runner_kit.request_of(ring_allreduce(range(4))))
 
 

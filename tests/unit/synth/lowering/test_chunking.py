@@ -33,7 +33,7 @@ def test_joined_chunks_give_back_the_schedule():
 def test_chunks_that_would_cut_transfers_are_refused():
     schedule = verified("ring:4", "allgather", "biring").schedule
     assert min_chunks(schedule) == 2
-    with pytest.raises(InvalidInput, match="multiple of 2; got 5; use 4"):
+    with pytest.raises(InvalidInput, match="multiple of 2, got 5; use 4"):
         rechunked(schedule, 5)
     with pytest.raises(InvalidInput, match="use 2"):
         rechunked(schedule, 0)

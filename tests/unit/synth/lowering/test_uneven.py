@@ -73,5 +73,5 @@ def test_the_executor_of_msccl_takes_collectives_by_name_alone(verified):
 
 
 def test_there_is_one_instance(verified):
-    with pytest.raises(InvalidInput, match="is lowered once"):
+    with pytest.raises(InvalidInput, match="a collective of given sizes cannot be lowered to"):
         build_program(verified, LoweringOptions("msccl-xml", instances=2))

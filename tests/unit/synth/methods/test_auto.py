@@ -109,7 +109,7 @@ def test_options_leave_the_methods_that_obey_them():
 
 
 def test_nothing_that_suits_is_refused():
-    with pytest.raises(InvalidInput, match="some method must suit"):
+    with pytest.raises(InvalidInput, match="no method fits this network, collective and options"):
         cost_of("auto", "ring:4", "allreduce", Options(k=1, chunks=2))
 
 

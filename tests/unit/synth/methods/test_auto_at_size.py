@@ -85,7 +85,7 @@ def test_no_single_method_is_faster_on_two_hundred_networks(first: int) -> None:
 
 def test_links_of_unit_capacity_need_a_rate() -> None:
     torus, allreduce = parse_topology("torus:4x4"), parse_collective("allreduce")
-    with pytest.raises(InvalidInput, match="a link rate"):
+    with pytest.raises(InvalidInput, match="has no link rates"):
         synthesize("auto", torus, allreduce, Options(size_bytes=4096), SerialExecutor())
     rated = Options(size_bytes=4096, link_gbps=Fraction(100))
     verified = synthesize("auto", torus, allreduce, rated, SerialExecutor())

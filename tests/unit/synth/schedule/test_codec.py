@@ -78,7 +78,7 @@ def test_a_changed_row_is_noticed():
     document = json.loads(to_json_text(make()))
     document["transfers"][5][2] ^= 1
     content = json.dumps(document).encode()
-    with pytest.raises(InvalidInput, match="must match its id"):
+    with pytest.raises(InvalidInput, match="the content of the schedule file does not match its id: id"):
         from_json_text(content, parse_topology)
     assert from_json_text(content, parse_topology, require_id=False).id != stated_id(content)
 
@@ -125,7 +125,7 @@ def test_truncated_parquet_is_refused(cut):
 def test_parquet_of_others_is_refused():
     sink = io.BytesIO()
     pq.write_table(pa.table({"step": [1, 2]}), sink)
-    with pytest.raises(InvalidInput, match="columns and metadata"):
+    with pytest.raises(InvalidInput, match="the schedule file lacks Chorale's columns or metadata"):
         from_parquet(sink.getvalue(), parse_topology)
 
 

@@ -94,11 +94,11 @@ def test_rows_of_one_rank_are_not_taken_for_a_whole_schedule():
     assert from_parquet(content_of(), parse_topology).form == "symmetric"
     columns = from_parquet(content_of(), parse_topology).expand()
     assert from_parquet(to_parquet(columns), parse_topology).form == "columns"
-    with pytest.raises(InvalidInput, match="columns and metadata"):
+    with pytest.raises(InvalidInput, match="the schedule file lacks Chorale's columns or metadata"):
         from_parquet(without_column(content_of(), "lo"), parse_topology)
-    with pytest.raises(InvalidInput, match="complete and well-typed"):
+    with pytest.raises(InvalidInput, match="the schedule file is damaged"):
         from_parquet(without_column(content_of(), "part"), parse_topology)
-    with pytest.raises(InvalidInput, match="complete and well-typed"):
+    with pytest.raises(InvalidInput, match="the schedule file is damaged"):
         from_parquet(with_metadata(content_of(), lambda document: document.pop("form")), parse_topology)
 
 
@@ -107,7 +107,7 @@ def test_other_symmetries_than_those_of_the_file_are_noticed():
         topology = parse_topology(spec)
         return replace(topology, automorphisms=topology.automorphisms[::-1])
 
-    with pytest.raises(InvalidInput, match="must match its id"):
+    with pytest.raises(InvalidInput, match="the content of the schedule file does not match its id: id"):
         from_parquet(content_of(), turned)
     assert from_parquet(content_of(), turned, require_id=False).id != stated_id(content_of())
 

@@ -122,9 +122,9 @@ def test_runs_that_would_not_fit_are_refused_before_anything_is_built():
 def test_bad_choices_are_refused():
     with pytest.raises(InvalidInput, match="unknown model 'packet'; choose from step, flow"):
         as_fidelity("packet")
-    with pytest.raises(InvalidInput, match="cut into 1 to 65536 chunks; got 0"):
+    with pytest.raises(InvalidInput, match="cut into 1 to 65536 chunks, got 0"):
         simulate(streaming(2), NETWORK, SIZES, "step", pipeline_chunks=0)
-    with pytest.raises(InvalidInput, match="needs a link rate"):
+    with pytest.raises(InvalidInput, match="has no link rates"):
         simulate(streaming(2), NetworkModel.of(), SIZES)
 
 

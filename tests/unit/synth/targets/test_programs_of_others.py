@@ -111,7 +111,7 @@ def test_our_own_format_takes_neither_unknown_elements_nor_several_documents():
     text = OneCclXml().emit(lowered("ring:3", "allgather", "oneccl-xml"))
     with pytest.raises(InvalidInput, match="must hold <tb>"):
         lift_with_findings(text.replace("    <tb", "    <copy/>\n    <tb", 1).encode())
-    with pytest.raises(InvalidInput, match="one document"):
+    with pytest.raises(InvalidInput, match="one program is needed"):
         lift_with_findings((text + text).encode())
 
 
@@ -235,7 +235,7 @@ def test_the_commands_say_up_to_which_size_and_write_the_bound(tmp_path: Path, c
     file.write_text(file.read_text().replace('type="r"', 'type="rrc"'))
     refused = chorale(capsys, "lift", str(file), "--spec", "complete:2", "--fix", "-o", str(fixed))
     assert refused.code == 2
-    assert "--fix bounds programs that are right" in refused.stderr
+    assert "--fix cannot repair this program" in refused.stderr
     assert not fixed.exists()
 
 

@@ -222,7 +222,7 @@ def test_units_must_agree():
     with pytest.raises(InvalidInput) as caught:
         parse_topology("product(ring:4;file:x.json)", {"x.json": content}.__getitem__)
     assert str(caught.value) == (
-        "product must be given networks of one bandwidth unit; got GB/s and link; convert the bandwidths"
+        "product needs networks with the same bandwidth unit, not GB/s and link; convert the bandwidths"
     )
     assert parse_topology("power(file:x.json;2)", {"x.json": content}.__getitem__).bandwidth_unit == "GB/s"
 

@@ -38,5 +38,5 @@ def test_absurd_sizes_are_refused_at_once_and_without_memory(spec: str) -> None:
 
 
 def test_an_empty_spec_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r'a family or function in every place; got ""; write family'):
+    with pytest.raises(InvalidInput, match=r'a family or function is missing in the spec ""; write family'):
         parse_topology("")

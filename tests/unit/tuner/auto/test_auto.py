@@ -104,9 +104,9 @@ def test_what_no_target_can_run_is_not_advised(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("chorale.tuner.auto.programs.build_program", limited)
     programs = runnable_programs(network, best, (2**16,), math.inf)
-    assert (programs[0].refused, programs[-1].refused) == (None, "steps must be at most 64: 67")
+    assert (programs[0].refused, programs[-1].refused) == (None, "steps must be at most 64, got 67")
     documents = [program.document() for program in programs]
-    assert list(program_rows(documents, 1.0))[-1][1] == "msccl-xml refuses it: steps must be at most 64: 67"
+    assert list(program_rows(documents, 1.0))[-1][1] == "msccl-xml refuses it: steps must be at most 64, got 67"
 
 
 def test_the_network_of_a_dump_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def test_bounds_by_prices(capsys, monkeypatch):
     monkeypatch.setattr(commodities, "MAX_CELLS", 100)
     done = chorale(capsys, "alltoall", "genkautz:3,20")
     rule = "all-to-all rates need at most 100 pairs of a source and a link, after known symmetries"
-    assert (done.code, done.stderr.startswith(f"chorale: {rule}; got ")) == (2, True)
+    assert (done.code, done.stderr.startswith(f"chorale: {rule}, got ")) == (2, True)
 
 
 def test_a_schedule_is_written_and_verifies(capsys, tmp_path):
@@ -84,17 +84,17 @@ def test_tokens_with_several_experts_on_a_node(capsys, tmp_path):
     assert [step["action"] for step in advice["steps"]]
     assert Fraction(advice["time_lower"]) <= Fraction(document["time_lower"])
     refused = chorale(capsys, "lower", output, "-o", tmp_path / "combine.xml")
-    assert (refused.code, "no copies and sums of tokens yet" in refused.stderr) == (2, True)
+    assert (refused.code, "there are no programs for copies and sums of tokens yet" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("0 1\n2 x\n", "invalid literal"),
-        ("[[0], [1]]", "some token must go to another rank"),
+        ("[[0], [1]]", "no token goes to another rank"),
         ('{"tokens": []}', "no `experts`"),
         ("", "of shape"),
-        ('{"experts": [[0, 1]], "placement": [0, 99]}', "the rank of an expert must be -1 to 15; got 99"),
+        ('{"experts": [[0, 1]], "placement": [0, 99]}', "the rank of an expert must be -1 to 15, got 99"),
     ],
 )
 def test_what_is_no_routing(capsys, tmp_path, text, message):

@@ -69,14 +69,14 @@ def test_ranks_and_chunks_must_fit(tmp_path, capsys):
 
 
 WRONG = {
-    "format: chorale-collective/2": ("format: chorale-collective/1", "must name its format"),
+    "format: chorale-collective/2": ("format: chorale-collective/1", "unknown format of a collective file"),
     "input_chunks: 0": ("input_chunks: 2", "input_chunks must be a whole number from 1"),
     "from: 7": ("from: 0", "from must be a rank below 3, a list of such, or all"),
     "chunk: 1": ("chunk: 0", "outputs must be of 3 ranks and 2 chunks"),
     "rank: 1": ("rank: 0", "outputs must be named once each"),
-    "from: [0, 0]": ("from: [0, 1]", "a sum must take each chunk once"),
-    "frm: 0": ("from: 0", "keys that are known"),
-    "sum: 3": ("from: 0", "sum must be a list"),
+    "from: [0, 0]": ("from: [0, 1]", "a sum contains a chunk twice"),
+    "frm: 0": ("from: 0", "has no key"),
+    "sum: 3": ("from: 0", "`sum` must be a list of {{rank, chunk}}, without source"),
     "source: 5, from: 0": ("from: 0", "sources must be of 3 ranks and 2 input chunks"),
     "[": ("ranks: 3", "must be YAML or JSON"),
 }

@@ -104,7 +104,10 @@ def test_a_program_is_measured_by_the_bound_of_the_fabric_that_is_given(capsys, 
 
 def test_what_has_no_bound_is_refused(capsys, hand, tmp_path):
     refused = chorale(capsys, "compare", hand, "--spec", "complete:4", "--plot", tmp_path / "a.svg")
-    assert (refused.code, "--plot draws two files" in refused.stderr) == (2, True)
+    assert (refused.code, "--plot draws the comparison of two files, but only one is given" in refused.stderr) == (
+        2,
+        True,
+    )
     (tmp_path / "scan.xml").write_text(scan_program())
     (tmp_path / "scan.yaml").write_text(SCAN)
     refused = chorale(capsys, "compare", tmp_path / "scan.xml", "--spec", "complete:3")

@@ -28,4 +28,4 @@ def test_what_is_not_up_can_be_taken_down(capsys: pytest.CaptureFixture[str]) ->
 def test_nothing_runs_in_what_is_not_up(capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "fabric", "exec", "--name", "never", 0, "--", "true")
     assert done.code == 2
-    assert "a fabric must be up to run something in it; got never" in done.stderr
+    assert "the fabric never is not up" in done.stderr

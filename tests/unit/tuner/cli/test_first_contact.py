@@ -35,11 +35,11 @@ def test_names_in_common_spellings(capsys: pytest.CaptureFixture[str]) -> None:
 def test_everything_that_is_missing_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "find")
     assert (done.code, done.stderr.count("\n")) == (2, 1)
-    assert "`chorale find` needs --nodes and --degree; got nothing" in done.stderr
+    assert "`chorale find` needs --nodes and --degree, got nothing" in done.stderr
     done = chorale(capsys, "best", "--collective", "all-reduce")
-    assert "needs --topology and --size; got --collective all-reduce; --topology: Network, such as" in done.stderr
+    assert "needs --topology and --size, got --collective all-reduce; --topology: Network, such as" in done.stderr
     done = chorale(capsys, "simulate")
-    assert "needs FILE|METHOD; got nothing" in done.stderr
+    assert "needs FILE|METHOD, got nothing" in done.stderr
     assert "bfb, ring" in done.stderr
     done = chorale(capsys, "lower", "--nothing")  # an unknown option comes before what is missing
     assert (done.code, "No such option: --nothing" in done.stderr) == (2, True)

@@ -83,4 +83,4 @@ def test_tables_of_jobs_refuse_programs_of_switches_(capsys, tmp_path):
     chorale(capsys, "lower", schedule, "--target", "oneccl-xml", "-o", program)
     done = chorale(capsys, "table", "write", program, "--sizes", "4KiB:1MiB", "-o", tmp_path / "star.table")
     assert done.code == 2
-    assert "jobs have processes for ranks only" in done.stderr
+    assert "the program needs switches that add, which jobs lack" in done.stderr

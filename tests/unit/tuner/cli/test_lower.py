@@ -108,7 +108,7 @@ def test_the_predicted_time_is_that_of_the_simulation(capsys, tmp_path, schedule
         "time_us": None,
     }
     refused = chorale(capsys, *arguments, "--size", "1MiB")
-    assert (refused.code, "needs a link rate" in refused.stderr) == (2, True)
+    assert (refused.code, "has no link rates" in refused.stderr) == (2, True)
     lowered = chorale(capsys, *arguments, "--size", "1MiB", "--link-gbps", 100).document["predicted"]
     shown = chorale(capsys, "show", program, "--size", "1MiB", "--link-gbps", 100, "--json").document
     assert lowered["time_us"] == shown["time_us"]

@@ -44,4 +44,7 @@ def test_a_job_without_the_backend_is_told_so(capsys: pytest.CaptureFixture[str]
     file = tmp_path / "job.json"
     file.write_text("of an earlier job")
     finished = chorale(capsys, "record", "-o", file, "--", sys.executable, "-c", "pass")
-    assert (finished.code, "must use the backend chorale" in finished.stderr) == (1, True)
+    assert (
+        finished.code,
+        "the job wrote no record, because it did not use the backend chorale" in finished.stderr,
+    ) == (1, True)

@@ -14,26 +14,26 @@ from tests.dumps import nvswitch_machine
 REFUSED = """
 synth magic ring:4 | unknown method 'magic'; choose from bfb, ring, biring
 synth bfs ring:4 | unknown method 'bfs'; did you mean 'bfb'?
-synth bfb | a topology must be given after the method; got bfb
-synth bfb ring:4 ring:5 | one METHOD and one SPEC can be given; got bfb ring:4 ring:5
-synth | needs SPEC; got nothing
+synth bfb | bfb is a method, and the topology is missing
+synth bfb ring:4 ring:5 | give at most one METHOD and one SPEC, not bfb ring:4 ring:5
+synth | `chorale synth` needs SPEC, got nothing
 synth bfb torus:9999999x9999999 | torus
 synth bfb ring:4 --collective gossip | unknown collective 'gossip'; choose from allgather
 synth bfb ring:4 --chunks 0 | chunks per shard must be 1 to
 synth bfb ring:4 --executor abacus | choose from serial, processes, ray
 synth bfb ring:4 --workers 0 | at least one worker
 synth bfb ring:4 -o schedule.txt | must end in .parquet or .json
-synth bfb torus:3x3 --size 1M | a size in bytes needs bandwidths in GB/s or Gbit/s; got torus:3x3
-synth bfb torus:3x3 --size big | a size must be a whole number of bytes
+synth bfb torus:3x3 --size 1M | a size in bytes needs bandwidths in GB/s or Gbit/s, not torus:3x3, whose unit is "link"
+synth bfb torus:3x3 --size big | cannot read the size 'big'
 synth bfb torus:3x3 --size 0 | a size must be between 1 byte and 1 TiB
 synth torus:4x4 allreduce | write `chorale synth torus:4x4 --collective allreduce`
 synth all-reduce torus:4x4 | all-reduce is a collective: write --collective
 synth fastest torus:4x4 | did you mean 'auto'?
 synth local torus:4x4 | local is a runner, for `chorale run --runner local`
 synth bfb a100:2 | use the method forest, or auto
-synth bfb ring:4 --shards zipf:1 | --shards goes with
-synth forest ring:4 --k 2 --shards zipf:1 | --shards goes with
-verify no-such-file.parquet | an input file must be readable
+synth bfb ring:4 --shards zipf:1 | --shards does not work with the method bfb
+synth forest ring:4 --k 2 --shards zipf:1 | --shards does not work with --k
+verify no-such-file.parquet | cannot read no-such-file.parquet: No such file or directory
 verify torus:4x4 | torus:4x4 is a topology: `chorale synth torus:4x4 -o schedule.parquet`
 verify cube.parquet --spec hypercube:3 | leave it out
 lower cube.parquet --target xccl -o x.xml | choose from msccl-executor-xml, msccl-xml, oneccl-xml
@@ -42,12 +42,12 @@ lower cube.parquet --target msccl-xml --protocol fast -o x.xml | Simple, LL, LL1
 lower cube.parquet --target msccl-xml --channels 0 -o x.xml | between 1 and
 lower cube.parquet --target msccl-xml --instances 40 -o x.xml | fits
 lower forest -o made.xml | `chorale synth forest SPEC -o schedule.parquet`
-run cube.parquet --runner msccl --set speed=1 | must be one it has; got speed; use launcher
+run cube.parquet --runner msccl --set speed=1 | the msccl runner has no option 'speed'
 run cube.parquet --runner recorded --set 1MiB | --set must be of the form KEY=VALUE
 run cube.parquet --runner warp | choose from local, simulated
 run cube.parquet --runner onecl | unknown runner 'onecl'; did you mean 'oneccl' or 'nccl'?
-run cube.parquet --runner simulated | needs a link rate
-run cube.parquet --runner simulated --link-mbps 9 --reference cube.parquet | a reference must be another file
+run cube.parquet --runner simulated | hypercube:3 has no link rates
+run cube.parquet --runner simulated --link-mbps 9 --reference cube.parquet | the reference cube.parquet is the same
 run cube.parquet --runner simulated --link-mbps 9 --reference ring.parquet | for the same network, hypercube:3
 run cube.parquet --runner simulated --link-mbps 9 --precision 200% | a precision must be between
 run cube.parquet --runner simulated --link-mbps 9 --budget 9s | add --precision 2%
@@ -56,34 +56,34 @@ run cube.parquet --runner simulated --link-mbps 9 --spec ring:5 | --spec must be
 run unnamed.xml --runner simulated --link-mbps 9 | add --spec
 run hypercube:3 | hypercube:3 is a topology: `chorale synth
 show cube.parquet --plot x.gif | .png, .svg or .pdf
-show cube.parquet --spec ring:8 | names its topology itself
+show cube.parquet --spec ring:8 | the schedule file already names its topology, got --spec ring:8
 show cube.parquet --rank 8 | one of the 8 ranks
 show unnamed.xml | add --spec
-show cube.xml --size big | a size must be
+show cube.xml --size big | cannot read the size 'big'
 show cube.xml --link-gbps 0 | above zero
 show absent.txt | .parquet or .json
-compare cube.parquet ring.parquet | for one network
-compare cube.parquet gather.parquet | for one collective
+compare cube.parquet ring.parquet | the two sides are for different networks: hypercube:3 and ring:5
+compare cube.parquet gather.parquet | the two sides are for different collectives: allreduce and allgather
 compare cube.parquet cube.parquet --model packet | unknown model 'packet'; choose from step, flow
-compare cube.parquet cube.parquet --sizes none | a size must be
+compare cube.parquet cube.parquet --sizes none | cannot read the size 'none'
 compare unnamed.xml unnamed.xml | add --spec
-simulate bfb torus:4x4 | needs a link rate
+simulate bfb torus:4x4 | torus:4x4 has no link rates
 simulate bfb torus:4x4 --link-gbps fast | must be a rational number
-simulate bfb torus:4x4 --link-gbps 1 --link-mbps 1 | given once
-simulate bfb torus:4x4 --link-mbps fast | --link-mbps must be a number; got fast
+simulate bfb torus:4x4 --link-gbps 1 --link-mbps 1 | the link rate is given twice: --link-gbps and --link-mbps
+simulate bfb torus:4x4 --link-mbps fast | --link-mbps must be a number, got fast
 simulate bfb torus:4x4 --link-gbps 1 --pipeline-chunks 0 | 1 to 65536 chunks
-simulate bfb --link-gbps 1 | a schedule file or a method with a topology
+simulate bfb --link-gbps 1 | bfb is neither a schedule file nor a method with a topology
 simulate swung torus:4x4 --link-gbps 1 | unknown method 'swung'; did you mean 'swing'
 simulate bfb ring:4 --link-gbps 1 --alpha-us -1 | must not be negative
 simulate cube.parquet --link-gbps 1 --collective allgather | must be that of the schedule, allreduce
-simulate cube.parquet --calibration fit.json --hop-us 1 | got --hop-us; leave out one of the two
-simulate cube.parquet --calibration lying.csv | a calibration file must be JSON
+simulate cube.parquet --calibration fit.json --hop-us 1 | --calibration already has latencies and rates, so --hop-us
+simulate cube.parquet --calibration lying.csv | the calibration file is not JSON: lying.csv: Expecting value: line 1
 simulate cube.parquet --calibration islands.json | a calibration must be JSON of the format
 simulate hamiltonian-ring torus:3x3x3 --link-gbps 400 | edge-disjoint Hamiltonian rings need a torus
 find -n 4 -d 4 | the degree must be below the number of nodes
 find -n 1 -d 1 | between 2 and
 find -n 16380:16385 -d 4 | must end at 16384
-find -n 3:4 -d 4 | must hold sizes that exist
+find -n 3:4 -d 4 | no network of this degree has a size in the range: 3:4 with degree 4
 find -n many -d 4 | --nodes must be a number
 find -n 8 -d 0 | at least 1
 find -n 7 -d 3 --bidirectional | even number
@@ -97,12 +97,12 @@ find -n 8 -d 3 --search 0 --bidirectional --keep-cables lying.csv --moves 1 | al
 find -n 8 -d 3 --search 0 --keep-cables wrong.csv | line 2
 find -n 8 -d 4 --calibration fit.json | got none of them; give --calibration and --size
 find -n 8 -d 4 --calibration fit.json --size 1M --alpha-us 1 | got --alpha-us, --size; give --calibration and
-find -n 8 -d 4 --calibration rates.json --size 1M | must come from a network of equal links; got one in GB/s
+find -n 8 -d 4 --calibration rates.json --size 1M | a calibration for topologies to be found must come from a network
 bound ring:4 --k 0 --collective allgather | at least one tree per shard
-bound ring:4 --k 2 | got allreduce; add --collective allgather
-bound ring:4 --collective broadcast --root 4 | a root must be a rank
+bound ring:4 --k 2 | --k works with allgather, reduce_scatter, broadcast and reduce, not with allreduce
+bound ring:4 --collective broadcast --root 4 | the root 4 is not a rank
 bound ring:4 --collective allredcue | unknown collective 'allredcue'; did you mean 'allreduce'
-bound ring:4 --k 2 --shards zipf:1 | --shards goes with
+bound ring:4 --k 2 --shards zipf:1 | --shards does not work with --k
 bound line:3 | line is a function: write line(
 bound dump.xml | write file:dump.xml
 bound made.parquet | made.parquet is a schedule
@@ -110,19 +110,19 @@ bound forest | forest is a method: a topology is wanted
 bound torus:4x4 allreduce | allreduce is a collective: write --collective allreduce
 failures torus:3x3 --method magic | magic
 failures ring:4 -o failures.txt | .csv
-alltoall ring:3 --gap -1 | the gap of an all-to-all rate must not be negative; got -1; choose 0.005 or so
+alltoall ring:3 --gap -1 | the gap of an all-to-all rate must not be negative, got -1
 alltoall ring:3 --method x | unknown all-to-all method 'x'; choose from lp, prices
-alltoall ring:3 --chunks 2 | --chunks is for a schedule; got --chunks 2 without a file
+alltoall ring:3 --chunks 2 | --chunks 2 without a file: chunks matter only for a schedule
 alltoall torus:40x40 -o a.json | an all-to-all schedule must have at most 512 ranks
-alltoall file:islands.json | every node must have a path to every other; got no path from a to c
-alltoall ring:4 --traffic zipf:x | zipf:EXPONENT
+alltoall file:islands.json | some nodes cannot reach each other: no path from a to c in file:islands.json
+alltoall ring:4 --traffic zipf:x | cannot read the traffic 'zipf:x'
 alltoall ring:4 --traffic zipf:-1 | must be 0 to 8
-alltoall ring:4 --next zipf:1 | are for given traffic
+alltoall ring:4 --next zipf:1 | --next and --combine need the traffic
 groups ring:4 --group tp | NAME=COLLECTIVE:RANKS:AMOUNT
 groups ring:4 --group ../x=allreduce:by2:1 | NAME=COLLECTIVE:RANKS:AMOUNT
 groups ring:4 --group tp=allreduce:by3:1 | must divide the 4 ranks
 groups ring:4 --group tp=allreduce:0-4:1 | ranks must be 0 to 3
-groups ring:4 --group tp=allreduce:x:1 | ranks must be as in
+groups ring:4 --group tp=allreduce:x:1 | cannot read the ranks 'x'
 groups ring:4 --group tp=allreduce:all:-1 | whole number
 groups ring:4 --group tp=allreduce:all:0 | must be 1 to 2
 training nothing ring:8 --link-gbps 1 | resnet-50
@@ -131,17 +131,17 @@ training resnet-50 ring:8 --link-gbps 1 --buckets 0 | size
 training gpt2-small h100:2 | write forest@h100:2
 experiment direct-connect-table-77 | did you mean 'direct-connect-table-
 experiment '' | see `chorale experiment list`
-experiment direct-connect-table-5 --plot a.png | a plot must be of an experiment that draws one
+experiment direct-connect-table-5 --plot a.png | the experiment direct-connect-table-5 has no plot
 experiment direct-connect-table-6 --executor cloud | unknown executor 'cloud'
 topology show nope:3 | unknown topology family 'nope'
 topology show tourus:4x4 | unknown topology family 'tourus'; did you mean 'torus'
-topology show file:missing.json | an input file must be readable; got missing.json: No such file or directory
-topology show ring:4 --plot a.bmp | a plot must be a .png, .svg or .pdf file; got a.bmp
+topology show file:missing.json | cannot read missing.json: No such file or directory
+topology show ring:4 --plot a.bmp | cannot draw into a.bmp
 topology show complete:300 --plot a.png | a drawing must have at most 50000 links
 topology show product:3x8 | product is a function: write product(
 topology show torus(4x4) | write family:arguments
-topology import dump.xml -o a.xml | an imported network must be written to a .json file; got a.xml
-topology import dump.xml --nic-gbps 0 -o a.json | --nic-gbps must be positive; got 0; give the Gbit/s of one NIC
+topology import dump.xml -o a.xml | the imported network is JSON, but the output is called a.xml
+topology import dump.xml --nic-gbps 0 -o a.json | --nic-gbps must be positive, got 0
 topology import islands.json --boxes 2 -o a.json | --boxes need a topology dump or a matrix of GPUs
 fabric up ring:2 --link-mbps 5 --name never | ring
 fabric up ring:3 --link-mbps fast --name never | the link rate (Mbit/s) must be a rational number
@@ -151,41 +151,41 @@ fabric up ring:3 --link-mbps 5 --name 'no name' | the name of a fabric must be
 fabric up ring:4 --link-mbps 5 --name never --latency-us -1 | the latency of a link must be 0 to
 fabric up ring:4 --link-mbps 5 --name never --loss 0.9 | the loss of a link must be 0 to 1/2
 fabric up ring:4 --link-mbps 5 --name never --link 0-2 | write SRC-DST:mbps=R
-fabric up ring:4 --link-mbps 5 --name never --link 0-2:mbps=3 | must be for a link of the topology; got 0-2
+fabric up ring:4 --link-mbps 5 --name never --link 0-2:mbps=3 | the override names a link that the topology does not
 export cube.parquet -o job --target mscclpp-json | choose from msccl-xml, msccl-executor-xml, oneccl-xml
-export cube.parquet -o job --spec ring:8 | names its topology itself
+export cube.parquet -o job --spec ring:8 | the schedule file already names its topology, got --spec ring:8
 export cube.parquet -o job --dtype float8 | float32
 export cube.parquet -o job --hosts a,b --gpus-per-node 3 | exactly 8 GPUs
 export cube.parquet -o job --tests build | absolute
 export cube.parquet -o job --instances 60 | fits
-export cube.parquet -o no/job | must exist
+export cube.parquet -o no/job | the folder no does not exist
 tune campaign.yaml --set buget.trials=3 | unknown key `buget`; did you mean `budget`?
 tune campaign.yaml --set 'search.methods=[bfb, rign]' | `search.methods`: 'rign'; did you mean 'ring'
 tune campaign.yaml --set 'baselines=[nothing]' | unknown method in campaign key `baselines`: 'nothing'
-tune campaign.yaml --set sizes=64K | campaign key `sizes` is a list; got '64K'; write [64K]
-tune campaign.yaml --topology ring:4 | --topology goes with --from-record
+tune campaign.yaml --set sizes=64K | campaign key `sizes` is a list, got '64K'
+tune campaign.yaml --topology ring:4 | --topology ring:4 works only with --from-record
 tune none.yaml | none.yaml
-tune | a campaign file must be given
-tune --from-record job.json | the network of a recorded job must be given
-tune --from-record job.json --topology ring:5 | as the job has ranks, 4, or equal groups of them; got ring:5 with 5
+tune | no campaign file is given
+tune --from-record job.json | the network of the recorded job is missing
+tune --from-record job.json --topology ring:5 | the network must have as many nodes as the job has ranks, 4, or equal
 tune --from-record job.json --topology ring:4 --detach | --detach
 best --topology rung:4 --collective allreduce --size 1K | rung
 best --topology ring:4 --collective sort --size 1K | sort
-best --topology ring:4 --collective allreduce --size big | a size must be
-table write cube.xml -o t | programs need the sizes
+best --topology ring:4 --collective allreduce --size big | cannot read the size 'big'
+table write cube.xml -o t | program files do not state their sizes
 table write cube.xml --sizes 64KiB -o t | must have the form FIRST-LAST
-table write cube.xml cube.xml --sizes 64KiB- -o t | must not overlap in size; got allreduce, any, 64KiB-
+table write cube.xml cube.xml --sizes 64KiB- -o t | two entries cover the same sizes: allreduce, any, 64KiB- and 64KiB-
 table write cube.xml --sizes - --dtypes float3 -o t | unknown element type 'float3'; did you mean 'float32'
-table write cube.xml --sizes - --group 0,1 -o t | as many ranks as its programs; got 2 ranks
-table write cube.xml --sizes - --group 0,2,4,6,8,9,10,12 -o t | must be of ranks of the job
-table write cube.xml --sizes - --group 0,1,1,2,3,4,5,6 -o t | must be of ranks of the job
-table write cube.xml --sizes - --group all -o t | must be a list of ranks
-table write cube.xml --sizes - --campaign small -o t | must be written of one thing
-table write -o t | must be written of one thing; got nothing
-table write --topology ring:4 --beyond -o t | --beyond is for campaigns
-table write --campaign nobody -o t | must have been launched here; got nobody
-table write cube.xml ring.xml --sizes - -o t | as many ranks as its programs
-table write plan.json --sizes 1-100GiB -o t | must be those that the program is for; got plan.json
+table write cube.xml --sizes - --group 0,1 -o t | group and program have different numbers of ranks: 2 ranks for
+table write cube.xml --sizes - --group 0,2,4,6,8,9,10,12 -o t | the group names ranks that the job does not have
+table write cube.xml --sizes - --group 0,1,1,2,3,4,5,6 -o t | the group names ranks that the job does not have
+table write cube.xml --sizes - --group all -o t | cannot read the list of ranks 'all'
+table write cube.xml --sizes - --campaign small -o t | a table is written from one source, not from --campaign with
+table write -o t | a table is written from one source, not from nothing
+table write --topology ring:4 --beyond -o t | --beyond works only with --campaign
+table write --campaign nobody -o t | no campaign 'nobody' in this data folder
+table write cube.xml ring.xml --sizes - -o t | group and program have different numbers of ranks: 5 ranks for
+table write plan.json --sizes 1-100GiB -o t | the program is for other sizes: plan.json: 0-4294967295B
 """
 
 WRITING = """
@@ -256,7 +256,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "line",
     [
         *REFUSED.strip().splitlines(),
-        *(f"{line} | the folder of an output file must exist; got no" for line in WRITING.strip().splitlines()),
+        *(f"{line} | the folder no does not exist" for line in WRITING.strip().splitlines()),
     ],
 )
 def test_wrong_usage_is_one_line(

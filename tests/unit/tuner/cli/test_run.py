@@ -127,7 +127,7 @@ def test_a_live_run_waits_for_the_other_measurement_on_this_machine(
         refused = chorale(capsys, "run", schedule, "--runner", "local", "--sizes", "4KiB", "--link-mbps", "50")
         assert chorale(capsys, "run", schedule, *SIMULATED, "1M").code == 0
     assert refused.code == 3
-    assert "the machine for itself" in refused.stderr
+    assert "another measurement is running on this machine" in refused.stderr
 
 
 def test_a_program_is_checked_and_runs_on_the_topology_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,4 +54,4 @@ def test_a_file_with_an_absurd_size_is_refused(capsys, network, tmp_path, size):
     output.write_text(json.dumps(document))
     done = chorale(capsys, "verify", output)
     assert done.code == 2
-    assert "the size that a schedule was made for must be" in done.stderr
+    assert "the schedule is for a size that is not a whole number of bytes" in done.stderr

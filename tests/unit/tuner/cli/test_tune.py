@@ -66,7 +66,7 @@ def test_the_alias_goes_back_on_request(capsys: pytest.CaptureFixture[str], home
     assert chorale(capsys, "best", *where, "64KiB", "--json").document["version"] == "1"
     again = chorale(capsys, "best", *where, "64KiB", "--rollback")
     assert again.code == 1
-    assert "there must be a champion to go back to" in again.stderr
+    assert "there is no earlier champion" in again.stderr
     elsewhere = chorale(capsys, "best", *where, "1GiB", "--rollback")
     assert elsewhere.code == 2
     assert chorale(capsys, "best", *where, "4KiB", "--json").document["version"] == "2"
@@ -89,7 +89,7 @@ def test_best_with_a_dead_server_is_unavailable(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     finished = chorale(capsys, "best", "--topology", "ring:4", "--collective", "allreduce", "--size", "1K")
     assert finished.code == 3
-    assert "MLflow must be reachable" in finished.stderr
+    assert "MLflow cannot be reached" in finished.stderr
 
 
 def test_the_pages_of_a_server_are_not_served_again(
@@ -98,7 +98,7 @@ def test_the_pages_of_a_server_are_not_served_again(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     finished = chorale(capsys, "ui")
     assert finished.code == 2
-    assert "open this address in the browser" in finished.stderr
+    assert "open its address in the browser" in finished.stderr
 
 
 def test_what_is_said_of_programs_is_no_part_of_the_document(

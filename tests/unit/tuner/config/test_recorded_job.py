@@ -41,7 +41,7 @@ def test_what_is_not_covered_is_said() -> None:
 
 
 def test_a_record_without_such_calls_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="got broadcast from rank 3, and not from rank 0; tuned are"):
+    with pytest.raises(InvalidInput, match="the record has no collective of all ranks that can be"):
         recorded_campaigns(RecordedJob.of(Record(8, dict([list(ALL.items())[4]]))), "job", BASE, [])
 
 

@@ -42,7 +42,7 @@ def test_keys_of_other_runners_are_refused(kind: str, key: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_campaign(text, [f"runner.{key}={OPTIONS[key]}"])
     message = str(caught.value)
-    assert f"must use keys of its runner only, which is {kind}; got `runner.{key}`, a key of " in message
+    assert f"must use keys of its runner only, which is {kind}, got `runner.{key}`, a key of " in message
     assert message.endswith(f"known here: {', '.join(SECTIONS[kind].model_fields)}")
 
 
@@ -52,7 +52,7 @@ def test_keys_of_other_runners_are_refused(kind: str, key: str) -> None:
         ("{link_mbs: 5}", "unknown key `runner.link_mbs`; did you mean `link_mbps`? known here: kind, timeout_s"),
         ("{kind: msccl, msccl: {hots: 1}}", "unknown key `runner.msccl.hots`; did you mean `hosts`?"),
         ("{kind: oneccl, needs: {cpu: 1}}", "unknown key `runner.needs.cpu`; did you mean `cpus`?"),
-        ("{kind: msccl, hosts: a}", "which is msccl; got `runner.hosts`, a key of mpi and nccl; known here: kind"),
+        ("{kind: msccl, hosts: a}", "which is msccl, got `runner.hosts`, a key of mpi and nccl; known here: kind"),
         ("{kind: simulated, alpha_us: -1}", "campaign key `runner.alpha_us`: the value should be greater than or eq"),
         ("5", "campaign key `runner`: the value should be a valid dictionary"),
     ],

@@ -46,11 +46,11 @@ def test_a_stream_of_the_process_is_written_to(tmp_path):
 
 
 def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(Unavailable, match="an output file must be writable"):
+    with pytest.raises(Unavailable, match="cannot write"):
         write_file(tmp_path, b"content")
-    with pytest.raises(InvalidInput, match="the folder of an output file must exist"):
+    with pytest.raises(InvalidInput, match="does not exist"):
         write_file(tmp_path / "missing" / "file", b"")
-    with pytest.raises(InvalidInput, match="must be a regular file; got /dev/zero: it is a device"):
+    with pytest.raises(InvalidInput, match="/dev/zero: it is a device is not a regular file"):
         read_file("/dev/zero", 2**20)
 
 
@@ -64,7 +64,7 @@ def test_permissions_follow_the_mask(tmp_path):
 
 
 def test_unreadable_and_huge_files_are_refused(tmp_path):
-    with pytest.raises(InvalidInput, match="must be readable"):
+    with pytest.raises(InvalidInput, match="cannot read"):
         read_file(str(tmp_path / "missing"))
     huge = tmp_path / "huge"
     with huge.open("wb") as stream:

@@ -113,7 +113,7 @@ def test_messages_of_chakra(tmp_path: Path) -> None:
     alone = tmp_path / "trace.et"
     alone.write_bytes(content)
     assert load_record(alone, 8).ranks == 8
-    with pytest.raises(InvalidInput, match="say it with --ranks"):
+    with pytest.raises(InvalidInput, match="the Chakra trace"):
         load_record(alone)
     alone.write_bytes(content[:-3])
     with pytest.raises(InvalidInput, match="ends within a mess"):
@@ -123,10 +123,10 @@ def test_messages_of_chakra(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "known form"),
+        (b"", "is not a record or trace of a job"),
         (b"{", "Expecting property name"),
         (b'{"entries": [], "pg_config": {}}', "names no ranks"),
-        (b'{"entries": [], "pg_config": {"0": {"ranks": [0, 1]}}}', "must have calls of collectives"),
+        (b'{"entries": [], "pg_config": {"0": {"ranks": [0, 1]}}}', "has no calls of collectives"),
         (pickle.dumps(Path("x")), "no plain value"),
         (b'{"version": 1}', "no key "),
     ],

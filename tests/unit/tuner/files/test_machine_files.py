@@ -114,7 +114,7 @@ def test_a_guess_that_decides_is_never_silent(tmp_path):
     path, wanted = DATA / "b200-good.txt", algbw(named)
     assert algbw(load_topology(f"file:{path}?model=B200")) == algbw(ch.topology(str(path), model="B200")) == wanted
     assert algbw(load_topology(f"without(file:{path}?model=B200;node=3)")) > wanted
-    with pytest.raises(InvalidInput, match="one known model of GPUs"):
+    with pytest.raises(InvalidInput, match="unknown GPU model '"):
         ch.topology(str(path), model="B2000")
     # What joins the CPUs is a guess, too, over which only a GPU without NVLink is reached
     topology = network("b200-one-gpu-off-nvlink.txt", model="B200")
@@ -196,11 +196,15 @@ def test_a_text_about_several_machines_is_read_if_they_are_equal(tmp_path: Path)
     path.write_text("".join(a + b for a, b in zip(one, of_host("n2", "b200-collect-env.txt"), strict=True)))
     assert algbw(load_topology(f"file:{path}")) == algbw(load_topology(f"file:{DATA / 'b200-collect-env.txt'}"))
     others = {
-        "".join([*one, *of_host("n2", "a100x4-nv4.txt")]): "one kind of machine; got 2 hosts that differ",
-        (DATA / "b200-good.txt").read_text() + (DATA / "one-off.txt").read_text(): "got 2 matrices that differ",
-        (DATA / "spark102.xml").read_text() + (DATA / "mig1716.xml").read_text(): "got 2 that differ",
+        "".join(
+            [*one, *of_host("n2", "a100x4-nv4.txt")]
+        ): "the text describes several kinds of machines: 2 hosts that differ",
+        (DATA / "b200-good.txt").read_text()
+        + (DATA / "one-off.txt").read_text(): "the text describes several kinds of machines: 2 matrices",
+        (DATA / "spark102.xml").read_text()
+        + (DATA / "mig1716.xml").read_text(): "exactly one topology dump: 2 that differ",
         (DATA / "ib71.txt").read_text().rpartition("Ca")[0]: "a section for each device.*none of H-b88303ffff7f61d5",
-        (DATA / "mig1716.xml").read_text()[:-30]: "must be complete; got an XML element without its end",
+        (DATA / "mig1716.xml").read_text()[:-30]: "the topology dump is not complete: an XML element without its end",
     }
     for text, words in others.items():
         path.write_text(text)

@@ -151,7 +151,7 @@ def test_what_chorale_ran() -> None:
     ids=range(8),
 )
 def test_what_holds_no_results_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match=r"result file|must be CSV"):
+    with pytest.raises(InvalidInput, match=r"no measured times|not valid JSON|not CSV"):
         parse_results(text, "x")
 
 

@@ -168,7 +168,7 @@ def test_a_baseline_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch:
     build = workers.build
     impossible = lambda request: build(replace(request, source=replace(request.source, method="expand")))  # noqa: E731
     monkeypatch.setattr(workers, "build", impossible)
-    with pytest.raises(CheckFailed, match="baseline:ring must be possible"):
+    with pytest.raises(CheckFailed, match="baseline:ring failed: expand needs an expansion or a base"):
         launch(tmp_path, small_campaign(), workers)
 
 
@@ -236,7 +236,7 @@ def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Search, "tell", broken)
-    with pytest.raises(Unavailable, match="the Optuna storage must keep working"):
+    with pytest.raises(Unavailable, match="the Optuna storage failed"):
         launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner()))
     store = Store(tmp_path)
     store.close()

@@ -129,7 +129,7 @@ def test_the_nearest_circumstances_come_first(home: Home) -> None:
     assert [prior.source for prior in priors_of(whole(prior=["far"]), home)] == ["far"]
     assert priors_of(whole(prior="none"), home) == priors_of(whole(sampler="tpe"), home) == []
     assert priors_of(whole(search={"methods": ["biring"]}), home) == []
-    with pytest.raises(InvalidInput, match="every source must say something"):
+    with pytest.raises(InvalidInput, match="campaign key `prior`: the source"):
         priors_of(whole(prior=["near", "gather"]), home)
 
 

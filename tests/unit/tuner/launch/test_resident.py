@@ -109,7 +109,7 @@ def test_who_is_not_there_cannot_be_followed(
     for option in ("--follow", "--stop"):
         elsewhere = chorale(capsys, "tune", option, "nobody", "--address", address)
         assert elsewhere.code == 1
-        assert "must have a detached launch in this cluster; got nobody" in elsewhere.stderr
+        assert "the campaign nobody has no detached launch in this cluster" in elsewhere.stderr
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         misspelt = chorale(capsys, "tune", option, "smal")  # no cluster is named, so none is asked
         assert misspelt.code == 2

@@ -58,7 +58,7 @@ def tracked(home: Home) -> Counter[str]:
 
 
 def test_the_first_launch_ends_and_nothing_is_doubled(home: Home) -> None:
-    with pytest.raises(JournalLost, match="one writer"):
+    with pytest.raises(JournalLost, match="was replaced by another file"):
         launch(home, resume=False, rival=True)
     folder: Path = home.campaigns / "small" / "1"
     trials = recorded(folder)
@@ -76,5 +76,5 @@ def test_a_search_that_another_launch_took_over_is_not_blamed(home: Home, monkey
         raise ValueError("Trial#7 has already finished")
 
     monkeypatch.setattr(Search, "ask", ask)
-    with pytest.raises(JournalLost, match="one writer"):
+    with pytest.raises(JournalLost, match="was replaced by another file"):
         launch(home, resume=False)

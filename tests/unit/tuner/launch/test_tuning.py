@@ -150,7 +150,7 @@ def test_the_best_comes_back_verified(home: Home) -> None:
     assert best.manifest["topology"] == {"spec": "ring:4", "id": topology.id}
     nearest = load_best(store_of(home), topology, "allreduce", 2**30)
     assert nearest.size_class.exponent == 16
-    with pytest.raises(CheckFailed, match="none for allgather on ring:4"):
+    with pytest.raises(CheckFailed, match="no schedule is registered for allgather on ring:4"):
         load_best(store_of(home), topology, "allgather", 65536)
 
 

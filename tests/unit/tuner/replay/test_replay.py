@@ -153,7 +153,7 @@ def test_what_is_unknown_is_refused(tmp_path: Path) -> None:
         Noise.parse("loud")
     with pytest.raises(InvalidInput, match="unknown sampler"):
         replay_document((path,), 8, 1, "none", "magic", None)
-    with pytest.raises(InvalidInput, match="a prior must be among the recorded tasks"):
+    with pytest.raises(InvalidInput, match="no recorded task is called '"):
         replay_document((path,), 8, 1, "none", "sizes-gp", "elsewhere")
-    with pytest.raises(InvalidInput, match="must be readable"):
+    with pytest.raises(InvalidInput, match="cannot read the record:"):
         read_records([tmp_path / "none.csv"])

@@ -35,7 +35,7 @@ def test_a_good_result(tmp_path: Path) -> None:
     found = ch.judge(log(tmp_path, {2**30: 2**30 / 600e3}), "h100:1")
     assert found.verdict.startswith("faster than h100:1 allows, up to 133 % of its bound")
     assert found.sizes[0].note == "faster than the bound"
-    for spec, message in (("h100:2", "results must be of the 16 ranks of h100:2"), ("ring:8", "needs a link rate")):
+    for spec, message in (("h100:2", "results must be of the 16 ranks of h100:2"), ("ring:8", "has no link rates")):
         with pytest.raises(ch.ChoraleError, match=message):
             ch.judge(log(tmp_path, {2**30: 5000.0}), spec)
 

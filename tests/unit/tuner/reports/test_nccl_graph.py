@@ -29,9 +29,9 @@ def test_a_file_is_read_and_written_back() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<system/>", "root element <graphs>"),
-        (b'<graphs version="1"/>', "a graph with channels"),
-        (b'<graphs><graph id="0" pattern="x" speedintra="1"><channel/></graph></graphs>', "must have its numbers"),
+        (b"<system/>", "the root element of a graph file of NCCL must be <graphs>"),
+        (b'<graphs version="1"/>', "this graph file of NCCL has no graph with channels"),
+        (b'<graphs><graph id="0" pattern="x" speedintra="1"><channel/></graph></graphs>', "damaged graph file of NCCL"),
     ],
 )
 def test_other_files_are_refused(content: bytes, message: str) -> None:
@@ -70,7 +70,7 @@ def test_trees_go_both_ways_and_switches_are_left_to_the_library() -> None:
     assert fitted(chain, topology)["carried_gb_per_s"] == pytest.approx(
         225
     )  # a GPU inside the chain sends twice at 450
-    with pytest.raises(InvalidInput, match="as many GPUs as a box"):
+    with pytest.raises(InvalidInput, match="the graph is for another number of GPUs"):
         fitted(read_graphs(DUMPED.read_bytes())[0], topology)
     assert fitted(NcclGraph(3, 5, 40, 40, (NcclChannel((0,)),)), topology)["carried_gb_per_s"] is None
 

@@ -93,7 +93,7 @@ def test_what_cannot_work_is_ruled_out_with_the_reason() -> None:
     space = space_of(small_campaign(search={"methods": ["bfb"], "instances": [1, 2000], "chunks": [1, 2]}))
     assert space.points == (Candidate("bfb", chunks=1), Candidate("bfb", chunks=2))
     [(reason, count)] = space.refused.items()
-    assert reason == "instances must be between 1 and 1024; got 2000; choose a value in this range"
+    assert reason == "instances must be between 1 and 1024, got 2000; choose a value in this range"
     assert count == 2
 
 
@@ -118,7 +118,7 @@ def test_a_share_of_a_pipeline_is_ruled_out() -> None:
     plans = {"kind": "simulated", "target": "mscclpp-json", "link_mbps": 100}
     space = space_of(small_campaign(search=search, runner=plans))
     assert len(space.points) == 3
-    assert any("must not be shared by a group" in reason for reason in space.refused)
+    assert any("a plan has either pipelines or block groups, not both" in reason for reason in space.refused)
 
 
 def test_ids_of_other_candidates_stay_as_they_were() -> None:

@@ -71,5 +71,5 @@ class FakeLaunches:
 
     def stop(self, name: str) -> None:
         if name not in self.states:
-            raise CheckFailed("a campaign must be running to be stopped", name, "leave it")
+            raise CheckFailed("is not running", name, "leave it")
         self.states[name] = ("ended", None)

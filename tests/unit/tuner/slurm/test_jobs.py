@@ -44,7 +44,7 @@ def test_a_profile_becomes_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert load_profile(None).requests() == []
     limits = ("90", "1:30", "2:00:00", "1-12", "1-00:30", "2-1:2:30")
     assert [limit_minutes(text) for text in limits] == pytest.approx([90, 1.5, 120, 36 * 60, 24 * 60 + 30, 2942.5])
-    with pytest.raises(InvalidInput, match="a task for each of 4 ranks; got 2 nodes of 1"):
+    with pytest.raises(InvalidInput, match="the job needs a task for each of 4 ranks, it has 2 nodes of 1"):
         job_shape(runner_config("mpi", {}), load_topology("ring:4"), SlurmProfile(nodes=2, tasks_per_node=1))
 
 
@@ -57,7 +57,7 @@ def test_a_profile_becomes_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("sbatch: [qos=short]", "`sbatch` should hold options, which begin with `-`: qos=short"),
         ("partition: 'a b'", "the value should be one word"),
         ('prologue: ["a\\nb"]', "key `prologue.0`"),
-        ("- 1", "must be a mapping of keys to values"),
+        ("- 1", "does not map keys to values"),
         ("a: [", "must be valid YAML"),
     ],
 )
@@ -192,7 +192,10 @@ def test_the_command_line_writes_the_script_of_a_campaign(
     (tmp_path / "c.yaml").write_text(CAMPAIGN)
     for flag in ("--site=x", "--wait", "--time=2h"):
         done = chorale(capsys, "tune", "c.yaml", flag)
-        assert (done.code, f"got {flag.partition('=')[0]}; add --slurm" in done.stderr) == (2, True), done.stderr
+        assert (done.code, f"{flag.partition('=')[0]} is an option of a Slurm job; add --slurm" in done.stderr) == (
+            2,
+            True,
+        ), done.stderr
     options = ("--set", "budget.trials=2", "--deterministic", "--json", "--site", "site.yaml", "--array", "2")
     done = chorale(capsys, "tune", "c.yaml", "--slurm-script", "job.sh", *options)
     assert done.code == 0, done.stderr

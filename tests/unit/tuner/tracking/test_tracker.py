@@ -60,7 +60,7 @@ def test_after_an_outage_every_trial_is_told_once(
             return genuine(self, *arguments, **named)
         if lost_answer:
             genuine(self, *arguments, **named)
-        raise Unavailable("MLflow must be reachable", "the network", "wait")
+        raise Unavailable("MLflow cannot be reached", "the network", "wait")
 
     monkeypatch.setattr(MlflowStore, step, broken)
     tracked = track(home, store, lambda: 0.0)
@@ -81,7 +81,7 @@ def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(
 
     def broken(self: MlflowStore, run_id: str, files: dict[str, bytes]) -> None:
         if "campaign.json" not in files and next(outages, False):
-            raise Unavailable("MLflow must be reachable", "the network", "wait")
+            raise Unavailable("MLflow cannot be reached", "the network", "wait")
         genuine(self, run_id, files)
 
     monkeypatch.setattr(MlflowStore, "upload", broken)
@@ -97,7 +97,7 @@ def test_who_can_wait_reaches_mlflow_after_the_end(home: Home, store: Store, mon
 
     def broken(self: MlflowStore, name: str) -> str:
         if next(outages, False):
-            raise Unavailable("MLflow must be reachable", "the network", "wait")
+            raise Unavailable("MLflow cannot be reached", "the network", "wait")
         return genuine(self, name)
 
     monkeypatch.setattr(MlflowStore, "experiment", broken)

@@ -48,16 +48,19 @@ def test_where_ray_launches_gpus_are_lent_for_each_measurement() -> None:
     ("campaign", "message"),
     [
         (on_gpus("ring:4", hosts=["a"]), "the launcher local chooses the nodes itself"),
-        (on_gpus("ring:4", launcher="ray", hosts=["a"]), "the launcher ray chooses the nodes itself"),
+        (
+            on_gpus("ring:4", launcher="ray", hosts=["a"]),
+            "the launcher ray chooses the nodes itself",
+        ),
         (on_gpus("ring:4", launcher="mpich", hosts=["a", "b", "c"]), "the hosts must have exactly 4 GPUs"),
         (on_gpus("ring:4", gpus_per_node=3), "gpus_per_node must divide the 4 ranks"),
         (
             on_gpus("a100:2", launcher="ray", needs={"gpus": 4}),
-            "each node that Ray lends must have a GPU for each of its ranks; got 4 GPUs for 8 ranks",
+            "each node that Ray lends must have a GPU for each of its ranks, got 4 GPUs for 8 ranks",
         ),
         (
             small_campaign(topology="a100:2", runner={"kind": "nccl", "at_once": 2, "launcher": "srun"}),
-            "launches over several nodes must not share them; got 2",
+            "campaign key `runner.at_once`: launches over several nodes run one at a time, not 2",
         ),
     ],
 )
@@ -71,7 +74,9 @@ def test_tasks_of_a_job_array_have_nodes_each() -> None:
     campaign = small_campaign(topology="a100:2", runner=runner)
     check_runner(campaign, load_topology(campaign.topology))
     lent = small_campaign(topology="a100:2", runner={**runner, "msccl": {"launcher": "ray"}})
-    with pytest.raises(InvalidInput, match="launches over several nodes must not share them; got 2"):
+    with pytest.raises(
+        InvalidInput, match=r"campaign key `runner.at_once`: launches over several nodes run one at a time, not 2"
+    ):
         check_runner(lent, load_topology(lent.topology))
 
 

@@ -46,7 +46,7 @@ def test_everything_recorded_is_there_again(tmp_path: Path) -> None:
 
 def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
     store = Store(tmp_path, LAUNCH)
-    with pytest.raises(Unavailable, match="one writer"):
+    with pytest.raises(Unavailable, match="another process is running this launch"):
         Store(tmp_path)
     store.close()
     Store(tmp_path).close()
@@ -88,7 +88,7 @@ def test_a_disk_that_stays_full_ends_the_launch_and_keeps_what_was_saved(
     disk.full = True
     waits: list[float] = []
     monkeypatch.setattr(patiently, "__defaults__", (waits.append,))
-    with pytest.raises(Unavailable, match=r"a journal must be writable.*--resume: it is measured again"):
+    with pytest.raises(Unavailable, match=r"the journal cannot be written.*--resume: it is measured again"):
         store.add(TRIALS[1])
     assert waits == [1.0] * 6
     disk.full = False

@@ -227,7 +227,7 @@ def test_the_report_hears_bounds_that_close_in():
 
 
 def test_refusals():
-    with pytest.raises(InvalidInput, match="must not be negative; got -1"):
+    with pytest.raises(InvalidInput, match="must not be negative, got -1"):
         alltoall_rate(parse_topology("ring:3"), gap=Fraction(-1))
     with pytest.raises(InvalidInput, match="unknown all-to-all method 'simplex'; choose from lp, prices"):
         parse_method("simplex")

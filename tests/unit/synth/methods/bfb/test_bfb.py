@@ -149,5 +149,5 @@ def test_tampered_certificates_are_noticed():
         with pytest.raises(Exception, match=r"critical|load"):
             check_bfb_steps(topology, schedule.chunks_per_shard, {**schedule.certificate, "loads": loads})
     slower = [{**item, "value": str(Fraction(item["value"]) * 2)} for item in schedule.certificate["times"]]
-    with pytest.raises(Exception, match="least for whole chunks"):
+    with pytest.raises(Exception, match="the time of a step is not the least possible for whole chunks"):
         check_bfb_steps(topology, schedule.chunks_per_shard, {**schedule.certificate, "times": slower})

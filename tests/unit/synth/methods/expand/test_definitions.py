@@ -81,5 +81,5 @@ def test_unequal_parallel_links_keep_their_loads(network, count):
 def test_only_allgathers_are_expanded():
     topology = parse_topology("ring:4")
     scatter = synthesize_unverified("bfb", topology, REDUCE_SCATTER, None, SERIAL)
-    with pytest.raises(InvalidInput, match="must be a stepped allgather"):
+    with pytest.raises(InvalidInput, match="only stepped allgathers over direct links can be expanded, not a"):
         line_schedule(scatter, parse_topology("line(ring:4)"))

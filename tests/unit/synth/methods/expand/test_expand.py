@@ -138,13 +138,13 @@ def test_chunks_are_cut_on_request():
 @pytest.mark.parametrize(
     ("spec", "chunks", "message"),
     [
-        ("torus:4x4", None, "must be given an expansion, or a base with a schedule of its own"),
-        ("transpose(ring:4)", None, "must be given an expansion"),
-        ("without(line(ring:4);node=0)", None, "must be given an expansion"),
+        ("torus:4x4", None, "expand needs an expansion or a base with a schedule, not"),
+        ("transpose(ring:4)", None, "expand needs an expansion or a base with a schedule, not"),
+        ("without(line(ring:4);node=0)", None, "expand needs an expansion or a base with a schedule, not"),
         ("power(diamond;2)", 6, "must be a multiple of 4"),
         ("power(diamond;2)", 0, "must be a multiple of 4"),
         ("power(diamond;2)", -4, "must be a multiple of 4"),
-        ("line(ring:4;12)", None, "must have at most 134217728 transfers; got 268419072 on "),
+        ("line(ring:4;12)", None, "must have at most 134217728 transfers, got 268419072 on "),
     ],
 )
 def test_what_is_refused(spec, chunks, message):
@@ -167,8 +167,8 @@ def test_nothing_too_large_is_made(spec, monkeypatch):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("line(file:fabric.json)", "must be given a base by its name"),
-        ("line(ring:4)", "must be what its spec says"),
+        ("line(file:fabric.json)", "expand needs a base of the database, not"),
+        ("line(ring:4)", "the network is not what its spec says"),
         ("degree(ring:4)", "must be a whole number"),
         ("power(3;3)", "must be a topology spec"),
         ("line(nonsense:3)", "unknown topology family 'nonsense'"),

@@ -126,5 +126,7 @@ def test_special_cases(spec, steps, factor):
     "spec", ["line(mesh:2x3)", "degree(without(ring:5;link=0-1);2)", "power(scaled(ring:4;link=0-1;factor=1/2);2)"]
 )
 def test_costs_are_predicted_for_regular_networks_of_unit_capacity(spec):
-    with pytest.raises(InvalidInput, match="is predicted on regular networks of unit capacity"):
+    with pytest.raises(
+        InvalidInput, match="the cost of an expansion is predicted only on regular networks of unit capacity, not on"
+    ):
         predict_allgather(spec, SERIAL)

@@ -48,9 +48,9 @@ def test_the_claim_holds_for_the_transpose_too(name):
 @pytest.mark.parametrize(
     ("name", "spec", "error"),
     [
-        ("dbjmod-2-3", None, "a base must have a schedule stored for its transpose; got dbjmod-2-3, which has none; "
+        ("dbjmod-2-3", None, "the transpose of the base has no stored schedule: dbjmod-2-3; "
          "use the method expand, which makes one from the stored schedule or by bfb"),
-        ("diamond", "diamond", "the topology must be the transpose of the base diamond; got diamond; "
+        ("diamond", "diamond", "the topology must be the transpose of the base diamond, got diamond; "
          "use transpose(base:diamond)"),
     ],
 )  # fmt: skip
@@ -63,9 +63,9 @@ def test_errors_of_the_transpose(name, spec, error):
 @pytest.mark.parametrize(
     ("name", "spec", "error"),
     [
-        ("d3", None, "a base must have a schedule of its own to be expanded; got d3, which has none; "
+        ("d3", None, "the base d3 has no schedule that could be expanded; "
          "use the method bfb, which reaches 3 steps"),
-        ("diamond", "dbjmod:2,3", "the topology must be that of the base diamond; got dbjmod:2,3; use base:diamond"),
+        ("diamond", "dbjmod:2,3", "the topology must be that of the base diamond, got dbjmod:2,3; use base:diamond"),
     ],
 )  # fmt: skip
 def test_errors(name, spec, error):

@@ -97,7 +97,10 @@ def test_a_warm_start_keeps_the_number_of_trees_where_it_is_as_fast():
 
 def test_other_schedules_are_refused():
     for old in (made("ring:4", method="bfb"), made("ring:4", Collective(CollectiveName.BROADCAST, 0))):
-        with pytest.raises(InvalidInput, match="a warm start must be a schedule of trees"):
+        with pytest.raises(
+            InvalidInput,
+            match="a warm start needs trees for an allgather, a reduce_scatter or an allreduce of two phases, not",
+        ):
             synthesize_unverified("forest", parse_topology("ring:4"), ALLGATHER, Options(warm_start=old), SERIAL)
 
 

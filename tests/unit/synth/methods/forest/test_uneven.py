@@ -79,7 +79,7 @@ def test_units():
 
 def test_what_cannot_be_is_refused():
     ring = parse_topology("ring:4")
-    with pytest.raises(InvalidInput, match="allgather and reduce_scatter"):
+    with pytest.raises(InvalidInput, match="only allgather and reduce_scatter take sizes of shards, got broadcast"):
         uneven_optimum(ring, CollectiveName.BROADCAST, [1] * 4)
     with pytest.raises(InvalidInput, match="sizes of shards must be 4, one per rank"):
         uneven_optimum(ring, GATHER, [1] * 3)

@@ -146,13 +146,13 @@ def test_other_ranks_only_pass_on():
 @pytest.mark.parametrize(
     ("groups", "rule"),
     [
-        ([], "there must be a group"),
+        ([], "no group is given"),
         ([Group("a", ALLGATHER, (0,), 1)], "must have 2 to 64"),
         ([Group("a", ALLGATHER, (0, 9), 1)], "of the ranks 0 to 3"),
-        ([Group("a", ALLGATHER, (1, 0), 1)], "must ascend"),
+        ([Group("a", ALLGATHER, (1, 0), 1)], r"the ranks of a group must be in ascending order, got \(1, 0\) in a"),
         ([Group("a", ALLGATHER, (0, 1), 0)], "must be 1 to 2"),
         ([Group("a", uneven_collective(CollectiveName.ALLGATHERV, (1, 1)), (0, 1), 1)], "groups run"),
-        ([Group("a", ALLGATHER, (0, 1), 1)] * 2, "different names"),
+        ([Group("a", ALLGATHER, (0, 1), 1)] * 2, "two groups have the same name"),
     ],
 )
 def test_what_is_no_group_is_refused(groups, rule):

@@ -107,11 +107,11 @@ def test_a_certificate_that_claims_too_much_is_refused():
 @pytest.mark.parametrize(
     ("experts", "sources", "placement", "message"),
     [
-        ([[3]], [0], [[0], [1]], "the expert of a token must be -1 to 1; got 3"),
-        ([[0]], [4], [[0], [1]], "the rank of a token must be 0 to 3; got 4"),
-        ([[0]], [0], [[7], [1]], "the rank of an expert must be -1 to 3; got 7"),
-        ([[0]], [0], [[-1], [1]], "each expert must be on a rank"),
-        ([[0]], [0], [[0], [1]], "some token must go to another rank"),
+        ([[3]], [0], [[0], [1]], "the expert of a token must be -1 to 1, got 3"),
+        ([[0]], [4], [[0], [1]], "the rank of a token must be 0 to 3, got 4"),
+        ([[0]], [0], [[7], [1]], "the rank of an expert must be -1 to 3, got 7"),
+        ([[0]], [0], [[-1], [1]], "an expert is on no rank"),
+        ([[0]], [0], [[0], [1]], "no token goes to another rank"),
         ([[0]], [0, 1], [[0], [1]], "1 tokens and 2 ranks"),
     ],
 )

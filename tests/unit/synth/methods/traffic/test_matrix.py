@@ -46,13 +46,13 @@ def test_skews_are_the_same_for_the_same_seed_and_even_at_exponent_zero():
 @pytest.mark.parametrize(
     ("rows", "rule"),
     [
-        ([[0, 1, 2], [3, 0, 4]], "a row and a column for each"),
-        ([[0, 1], [2]], "a row and a column for each"),
-        ([[0]], "a row and a column for each"),
+        ([[0, 1, 2], [3, 0, 4]], "a row and a column for each of at least 2 ranks"),
+        ([[0, 1], [2]], "a row and a column for each of at least 2 ranks"),
+        ([[0]], "a row and a column for each of at least 2 ranks"),
         ([[0, 0.5], [1, 0]], "must be whole numbers"),
         ([[0, -1], [1, 0]], "must be 0 to 2\\^40"),
         ([[0, 2**40 + 1], [1, 0]], "must be 0 to 2\\^40"),
-        ([[5, 0], [0, 5]], "must send something"),
+        ([[5, 0], [0, 5]], "the traffic matrix sends nothing"),
     ],
 )
 def test_what_is_no_traffic_is_refused(rows, rule):

@@ -113,12 +113,12 @@ def test_packets_of_a_sum_are_sent_as_it_is_made():
     ("options", "message"),
     [
         ({"protocol": "LL128"}, "protocol Simple or LL"),
-        ({"protocol": "LL", "reads": True}, "packets are written to their readers"),
-        ({"protocol": "LL", "pipeline_bytes": 64}, "packets are written to their readers"),
-        ({"block_group": 2, "pipeline_bytes": 64}, "must not be shared by a group"),
+        ({"protocol": "LL", "reads": True}, "plans with packets have no option"),
+        ({"protocol": "LL", "pipeline_bytes": 64}, "plans with packets have no option"),
+        ({"block_group": 2, "pipeline_bytes": 64}, "a plan has either pipelines or block groups, not both"),
         ({"pipeline_bytes": 24}, "multiples of 16 bytes"),
         ({"block_group": 65}, "1 to 64 thread blocks"),
-        ({"ranks_per_box": 3}, "boxes must share out the 4 ranks"),
+        ({"ranks_per_box": 3}, "do not divide the 4 ranks"),
     ],
 )
 def test_what_does_not_fit_is_refused(options, message):

@@ -95,12 +95,12 @@ SYNTAX = "write twisted-torus:AxB,s or twisted-torus:AxBxC"
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        ("4x8", "twisted-torus without s must have the shape k x k x 2k or k x 2k x 2k; got {}; " + SYNTAX),
-        ("8x4x4", "twisted-torus without s must have the shape k x k x 2k or k x 2k x 2k; got {}; " + SYNTAX),
-        ("4x8,8", "the twist s of twisted-torus:AxB,s must be below B; got {}; " + SYNTAX),
-        ("4x4x8,4", "only a twisted torus of two dimensions takes a twist s; got {}; " + SYNTAX),
-        ("1x1x2", "every dimension of twisted-torus must be >= 2; got {}; " + SYNTAX),
-        ("4x8,1,2", "twisted-torus must have one twist s; got {}; " + SYNTAX),
+        ("4x8", "twisted-torus without s must have the shape k x k x 2k or k x 2k x 2k, got {}; " + SYNTAX),
+        ("8x4x4", "twisted-torus without s must have the shape k x k x 2k or k x 2k x 2k, got {}; " + SYNTAX),
+        ("4x8,8", "the twist s of twisted-torus:AxB,s must be below B, got {}; " + SYNTAX),
+        ("4x4x8,4", "only a twisted torus of two dimensions takes a twist s, got {}; " + SYNTAX),
+        ("1x1x2", "every dimension of twisted-torus must be >= 2, got {}; " + SYNTAX),
+        ("4x8,1,2", "twisted-torus must have one twist s, got {}; " + SYNTAX),
     ],
 )
 def test_malformed(spec, error):

@@ -189,13 +189,13 @@ def test_a_file_that_only_places_devices():
 @pytest.mark.parametrize(
     ("content", "network", "error"),
     [
-        (xgmi_machine(), BoxNetwork(boxes=0), "a network must have at least one box; got 0; use --boxes 1"),
-        (xgmi_machine(), BoxNetwork(boxes=10**6), "a topology must have at most 1048576 nodes; got file:dump.xml; "
+        (xgmi_machine(), BoxNetwork(boxes=0), "a network must have at least one box, got 0; use --boxes 1"),
+        (xgmi_machine(), BoxNetwork(boxes=10**6), "a topology must have at most 1048576 nodes, got file:dump.xml; "
          "choose a smaller network"),
         (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:02:00.0", 1))), BoxNetwork(boxes=2),
-         "boxes must have NICs to be joined; got 2 boxes without; use one box"),
+         "boxes without NICs cannot be connected: 2 boxes; use one box"),
         (system(cpu(0, gpu("0000:01:00.0", 0))), BoxNetwork(),
-         "a network must have at least two GPUs; got 1 in file:dump.xml; use --boxes"),
+         "a network must have at least two GPUs, got 1 in file:dump.xml; use --boxes"),
     ],
 )  # fmt: skip
 def test_errors(content, network, error):

@@ -44,7 +44,7 @@ def test_malformed_files_get_one_line(content: str, message: str):
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}"], ids=["deep", "long"])
 def test_what_exhausts_a_parser_is_refused(content: str):
-    with pytest.raises(InvalidInput, match="a topology file must be valid JSON"):
+    with pytest.raises(InvalidInput, match="the topology file is not valid JSON"):
         from_json(content.encode())
 
 
@@ -104,9 +104,9 @@ def test_compute_nodes_are_ranked_in_file_order_and_switches_follow():
 def test_content_or_extension_tells_the_format():
     content = b" \n" + json.dumps(document()).encode()
     assert from_bytes(content, "file:fabric.txt").id == from_json(content).id
-    with pytest.raises(InvalidInput, match="must be valid JSON"):
+    with pytest.raises(InvalidInput, match="the topology file is not valid JSON: Expecting value at"):
         from_bytes(b"nonsense", "file:x.JSON")
-    with pytest.raises(InvalidInput, match="must be well-formed XML"):
+    with pytest.raises(InvalidInput, match="is not well-formed XML"):
         from_bytes(b"nonsense", "file:x.graphml")
-    with pytest.raises(InvalidInput, match="must be JSON, GraphML, a topology dump or an output"):
+    with pytest.raises(InvalidInput, match="is neither JSON, GraphML, a topology dump nor the output of a tool"):
         from_bytes(b"nonsense", "file:x.txt")

@@ -85,25 +85,18 @@ OUTSIDE = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/hostname">]>'
 EDGE = '<edge source="a" target="b"/>'
 
 GOLDEN_ERRORS = {
-    BOMB + plain(EDGE): "an XML file must not define or refer to entities; got DTDForbidden; remove the DOCTYPE",
-    OUTSIDE + plain(EDGE): "an XML file must not define or refer to entities; got DTDForbidden; remove the DOCTYPE",
-    "<graphml>": "an XML topology file must be well-formed XML; got ",
-    "<html/>": "an XML topology file must be GraphML; got a file of <html>; convert the file",
-    plain(EDGE, '<node id="a"/>'): "both ends of an edge must be nodes; got b; add the node or correct the edge",
-    plain(
-        EDGE, '<node id="a"/><node id="b"/><node id="a"/>'
-    ): "node ids must be unique; got a; rename one of the nodes",
+    BOMB + plain(EDGE): "this XML file has a DOCTYPE or entities: DTDForbidden; remove the DOCTYPE",
+    OUTSIDE + plain(EDGE): "this XML file has a DOCTYPE or entities: DTDForbidden; remove the DOCTYPE",
+    "<graphml>": "an XML topology file is not well-formed XML: ",
+    "<html/>": "an XML topology must be GraphML, this is a file of <html>; convert it to GraphML or JSON",
+    plain(EDGE, '<node id="a"/>'): "the edge names b, which is not a node; add the node or correct the edge",
+    plain(EDGE, '<node id="a"/><node id="b"/><node id="a"/>'): "two nodes have the id a; rename one of them",
     plain(EDGE, direction="directed"): (
-        "every node must have a path to every other; "
-        "got no path from b to a in file:x.graphml; add links or remove the node"
+        "some nodes cannot reach each other: no path from b to a in file:x.graphml; add links, or remove the nodes"
     ),
-    plain('<edge source="a" target="b" directed="true"/>'): (
-        "a GraphML file must hold one graph that NetworkX can read; got directed"
-    ),
-    plain("<hyperedge/>" + EDGE): ("a GraphML file must hold one graph that NetworkX can read; got GraphML reader"),
-    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"/>': (
-        "a GraphML file must hold one graph that NetworkX can read; got "
-    ),
+    plain('<edge source="a" target="b" directed="true"/>'): ("NetworkX cannot read this GraphML file: directed"),
+    plain("<hyperedge/>" + EDGE): ("NetworkX cannot read this GraphML file: GraphML reader"),
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"/>': ("NetworkX cannot read this GraphML file: "),
 }
 
 
@@ -123,17 +116,17 @@ def edges(**attributes: object) -> nx.Graph:
 
 
 GRAPH_ERRORS = [
-    (nx.grid_2d_graph(2, 2), "a node of a graph must be a str or an int; got (0, 0)"),
-    (nx.Graph([(True, "b")]), "a node of a graph must be a str or an int; got True"),
+    (nx.grid_2d_graph(2, 2), "the nodes of a graph must be str or int, got (0, 0)"),
+    (nx.Graph([(True, "b")]), "the nodes of a graph must be str or int, got True"),
     (edges(bandwidth=float("nan")), "the bandwidth of link a to b must be a rational number"),
     (edges(bandwidth=0), "the bandwidth of link a to b must be positive"),
-    (edges(bandwidth=1, bidirectional="yes"), "bidirectional of edge a to b must be true or false; got 'yes'"),
-    (nx.Graph([("a", "b", {"bandwidth": 1}), ("b", "c")]), "every edge must have a bandwidth where some have one"),
+    (edges(bandwidth=1, bidirectional="yes"), "bidirectional of edge a to b must be true or false, got 'yes'"),
+    (nx.Graph([("a", "b", {"bandwidth": 1}), ("b", "c")]), "some edges have a bandwidth and others do not"),
     (
         nx.Graph([("a", "b")], bandwidth_unit="GB/s"),
-        "every edge must have a bandwidth where the bandwidth_unit is GB/s",
+        "the bandwidth_unit is GB/s, but the edges have no bandwidth",
     ),
-    (nx.Graph([("a", "b")], bandwidth_unit=5), "every edge must have a bandwidth where the bandwidth_unit is 5"),
+    (nx.Graph([("a", "b")], bandwidth_unit=5), "the bandwidth_unit is 5, but the edges have no bandwidth"),
     (nx.Graph(), "a topology must have at least two compute nodes"),
 ]
 

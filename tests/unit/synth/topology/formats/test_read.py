@@ -69,39 +69,39 @@ def one(text: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"<system/>", "a topology dump must have GPUs; got none with a rank; dump on a machine with GPUs"),
+        (b"<system/>", "the topology dump has no GPU with a rank; dump on a machine with GPUs"),
         (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:02:00.0", 0))),
-         "ranks of GPUs in a topology dump must be unique; got 0; correct the file"),
+         "ranks of GPUs in a topology dump must be unique, got 0; correct the file"),
         (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:01:00.0", 1))),
-         "bus ids in a topology dump must be unique; got 0000:01:00.0; correct the file"),
+         "bus ids in a topology dump must be unique, got 0000:01:00.0; correct the file"),
         (one(gpu("here", 0)),
-         "busid of <pci> in a topology dump must be a bus id; got 'here'; write it as 0000:3b:00.0"),
+         "busid of <pci> in a topology dump must be a bus id, got 'here'; write it as 0000:3b:00.0"),
         (one(gpu("0000:01:00.0", 0).replace('rank="0"', 'rank="first"')),
-         "rank of <gpu> in a topology dump must be a whole number from 0 to 2147483647; got 'first'; correct the file"),
+         "rank of <gpu> in a topology dump must be a whole number from 0 to 2147483647, got 'first'; correct the file"),
         (one(gpu("0000:01:00.0", 0, '<nvlink target="0000:02:00.0" tclass="0x030200"/>')),
-         "count of <nvlink> in a topology dump must be there; got an element with target, tclass; correct the file"),
+         "count of <nvlink> in a topology dump is missing in an element with target, tclass; correct the file"),
         (one(gpu("0000:01:00.0", 0, '<nvlink target="0000:02:00.0" tclass="0x030200" count="99999999999999"/>')),
-         "count of <nvlink> in a topology dump must be a whole number from 1 to 1024; got '99999999999999'; "
+         "count of <nvlink> in a topology dump must be a whole number from 1 to 1024, got '99999999999999'; "
          "correct the file"),
         (one(gpu("0000:01:00.0", 0, '<xgmi target="0000:02:00.0" count="0"/>')),
-         "count of <xgmi> in a topology dump must be a whole number from 1 to 1024; got '0'; correct the file"),
+         "count of <xgmi> in a topology dump must be a whole number from 1 to 1024, got '0'; correct the file"),
         (one(gpu("0000:01:00.0", 0, '<nvlink target="x" tclass="0x030200" count="1"/>')),
-         "target of <nvlink> in a topology dump must be a bus id; got 'x'; write it as 0000:3b:00.0"),
+         "target of <nvlink> in a topology dump must be a bus id, got 'x'; write it as 0000:3b:00.0"),
         (one(gpu("0000:01:00.0", 0, width="-1")),
-         "link_width of <pci> in a topology dump must be a whole number from 0 to 2147483647; got '-1'; "
+         "link_width of <pci> in a topology dump must be a whole number from 0 to 2147483647, got '-1'; "
          "correct the file"),
         (one(gpu("0000:01:00.0", 0, width="1000")),
-         "link_width must be a number of lanes from 1 to 32, or 0; got 1000; correct the file"),
+         "link_width must be a number of lanes from 1 to 32, or 0, got 1000; correct the file"),
         (one(pci("0000:01:00.0", speed="17 GT/s")),
-         "link_speed must be a speed of PCI Express; got '17 GT/s'; choose from 2.5, 5, 8, 16, 32, 64 GT/s"),
+         "link_speed must be a speed of PCI Express, got '17 GT/s'; choose from 2.5, 5, 8, 16, 32, 64 GT/s"),
         (one(nets((0, 10**12))),
-         "speed of <net> in a topology dump must be a whole number from -1000000000 to 1000000000; "
+         "speed of <net> in a topology dump must be a whole number from -1000000000 to 1000000000, "
          "got '1000000000000'; correct the file"),
         (b"<system>" + b"<cpu/>" * 9000 + b"</system>",
-         "a topology dump must have at most 8192 elements; got 9001; dump one machine"),
+         "a topology dump must have at most 8192 elements, got 9001; dump one machine"),
         (b'<!DOCTYPE system [<!ENTITY x "y">]><system>&x;</system>',
-         "an XML file must not define or refer to entities; got DTDForbidden; remove the DOCTYPE"),
-        (b"<system><cpu>", "a topology dump must be complete; got an XML element without its end; "
+         "this XML file has a DOCTYPE or entities: DTDForbidden; remove the DOCTYPE"),
+        (b"<system><cpu>", "the topology dump is not complete: an XML element without its end; "
          "save all of the file, such as that of NCCL_TOPO_DUMP_FILE"),
     ],
 )  # fmt: skip

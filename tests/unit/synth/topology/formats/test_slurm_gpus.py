@@ -85,5 +85,5 @@ def test_a_single_node_has_no_switch() -> None:
 
 
 def test_a_node_on_two_switches_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="a node with GPUs must hang on one switch; got n1 on "):
+    with pytest.raises(InvalidInput, match="a node with GPUs has several switches: n1 on "):
         network(tree=b"SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[1-2]\n")

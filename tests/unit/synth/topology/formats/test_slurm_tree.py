@@ -63,9 +63,9 @@ def test_a_part_has_no_switch_that_it_does_not_need() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"SwitchName=a Switches=b\n", "a switch must be described; got b"),
-        (b"SwitchName=a\n", "must have nodes or switches below it; got a"),
-        (b"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "must have switches with nodes"),
+        (b"SwitchName=a Switches=b\n", "the switch b is not described"),
+        (b"SwitchName=a\n", "must have nodes or switches below it, got a"),
+        (b"SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "this topology of Slurm has no switches with nodes"),
         (b"SwitchName=a Nodes=n[1-999999]\n" * 2, "must have at most 1048576 names"),
     ],
 )
@@ -86,7 +86,7 @@ def test_trees_that_would_take_the_stack_or_hours_are_refused_or_soon_ordered(le
 
 
 def test_nodes_that_hang_nowhere_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="must hang on a switch of the file; got n9"):
+    with pytest.raises(InvalidInput, match="the file has no switch for node n9"):
         slurm_topology(SlurmNodes(parse_slurm_tree(CONF), ("n1", "n9")), Fraction(25), "file:x")
 
 

@@ -144,7 +144,7 @@ def test_gateways_are_no_ranks_and_hosts_can_be_chosen() -> None:
     assert topology.node_ids == ("gpu1", "gpu2", "gpu3", "S_aa")
     assert any("skyway_gw1" in fact.value and fact.source == "guess" for fact in topology.assumptions)
     assert fabric.topology("a", ("gpu3", "gpu1")).node_ids[:2] == ("gpu3", "gpu1")
-    with pytest.raises(InvalidInput, match="--nodes must name hosts of the fabric; got gpu9"):
+    with pytest.raises(InvalidInput, match="--nodes must name hosts of the fabric, got gpu9"):
         fabric.topology("a", ("gpu9",))
 
 
@@ -193,7 +193,7 @@ def test_other_text_is_neither() -> None:
     for text in ("", "hello", "<system/>", '{"format": "chorale-topology/1"}'):
         assert not is_gpu_matrix(text)
         assert not is_ibnetdiscover(text)
-    with pytest.raises(InvalidInput, match="the speed of an InfiniBand link must be known; got ABC"):
+    with pytest.raises(InvalidInput, match="unknown speed of an InfiniBand link: ABC"):
         from_ibnetdiscover('Switch 1 "S-aa" # "leaf"\n[1] "H-bb"[1](1) # "x" lid 1 4xABC\n', "a")
-    with pytest.raises(InvalidInput, match="two hosts or more"):
+    with pytest.raises(InvalidInput, match="this output of ibnetdiscover has fewer than two hosts"):
         from_ibnetdiscover('Switch 1 "S-aa" # "leaf"\n', "a")
