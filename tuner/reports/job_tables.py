@@ -290,9 +290,7 @@ def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topol
     """Raise CheckFailed for sends between `ranks` that no path joins, InvalidInput if the network lacks a rank."""
     if any(rank >= network.compute_count for rank in ranks):
         value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
-        raise InvalidInput(
-            "the network does not have the ranks of the program: {}", value, "name another with --topology"
-        )
+        raise InvalidInput("the network does not have the ranks of the program: {}", value, "name another network")
     for src, dst in unlinked(text, ranks, reachability(network)):
         value = f"{name}: rank {ranks[src]} sends to rank {ranks[dst]}"
         raise CheckFailed(f"a program must send where {network.spec} has a path", value, "make one for this network")
