@@ -26,20 +26,24 @@ def sentences(text: str) -> list[str]:
 
 
 _PACKAGES = ("chorale", "synth", "runners", "job", "tuner", "experiments")
-_ERRORS = {"InvalidInput", "CheckFailed", "Unavailable"}
 
 
-def docstrings_and_messages() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the docstrings of the product with their places, and the texts of its errors."""
-    docstrings, messages = [], []
+def docstrings() -> list[tuple[str, str]]:
+    """Return the docstrings of the product with their places."""
+    drawn: list[tuple[str, str]] = []
     for path in sorted(path for package in _PACKAGES for path in _files(package)):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
-                docstrings.append((f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", " ".join(text.split())))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ERRORS:
-                where = f"{path.relative_to(ROOT)}:{node.lineno}"
-                messages.append((where, " | ".join(ast.unparse(argument) for argument in node.args)))
-    return docstrings, messages
+        drawn.extend(
+            (f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", " ".join(text.split()))
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node))
+        )
+    return drawn
+
+
+def messages() -> list[tuple[str, str]]:
+    """Return commands with mistakes, and what each says."""
+    blocks = (ROOT / "tests" / "golden" / "messages.txt").read_text(encoding="utf-8").strip().split("\n\n")
+    return [(block.partition("\n")[0], block.partition("\n")[2]) for block in blocks]
 
 
 def _files(package: str) -> Iterator[Path]:
@@ -54,7 +58,7 @@ def main() -> None:
     pages = {page: DOCS / page for page in PAGES} | {name: ROOT / name for name in ("README.md", "CHANGELOG.md")}
     drawn = [(page, sentence) for page, path in pages.items() for sentence in sentences(path.read_text())]
     generator = random.Random(options.seed)
-    for kind in (drawn, *docstrings_and_messages()):
+    for kind in (drawn, docstrings(), messages()):
         for where, text in generator.sample(kind, options.count // 3):
             sys.stdout.write(f"{where}: {text}\n")
 
