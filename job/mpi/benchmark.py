@@ -97,7 +97,7 @@ def _launched(
 
 
 def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]]:
-    """Return the network of the table, and the sizes in bytes, rounded up to what its ranks divide."""
+    """Return the network of the table, and the sizes in bytes, rounded up to multiples of ranks and elements."""
     table, _ = read_table(options.table)
     spec = options.topology or table.topology.get("spec")
     if not isinstance(spec, str):

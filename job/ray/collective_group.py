@@ -66,7 +66,7 @@ class ChoraleRayGroup(BaseGroup):
         return True
 
     def destroy_group(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._engine.close()
         if self._inner is not None:
             self._inner.destroy_group()

@@ -244,7 +244,7 @@ def _of_key(key: _Key, before: Table, after: Table) -> Iterator[TableChange]:
 
 
 def _segments(entries: Sequence[JobEntry]) -> Iterator[SizeRange]:
-    """Yield ranges from 0 on, in each of which no entry begins or ends."""
+    """Yield consecutive ranges of sizes, from 0 on, such that no entry begins or ends inside a range."""
     starts = {0} | {entry.min_bytes for entry in entries}
     starts |= {entry.max_bytes + 1 for entry in entries if entry.max_bytes is not None}
     ordered = sorted(starts)

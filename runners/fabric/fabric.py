@@ -368,7 +368,7 @@ class EmulatedFabric:
 
     @staticmethod
     def from_line(line: str, pid: int) -> EmulatedFabric | None:
-        """Parse the output of `to_line` for the fabric that process `pid` keeps; None for a line of another version."""
+        """Parse a line of `to_line` for the fabric that process `pid` holds; None if another version wrote it."""
         facts = json.loads(line)
         if facts.pop("format") != _FORMAT:
             return None

@@ -63,7 +63,7 @@ class FinderQuery:
                 raise InvalidInput(rule, value, "choose another number")
         size = f"{nodes} nodes of degree {degree}"
         if degree >= nodes:
-            way_out = f"{nodes - 1} links from a node reach all others; ask for at most that degree"
+            way_out = f"ask for a degree of at most {nodes - 1}"
             raise InvalidInput("the degree must be below the number of nodes", size, way_out)
         if nodes * degree > MAX_LINKS:
             rule = f"nodes times degree must be at most {MAX_LINKS} links"

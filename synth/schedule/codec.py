@@ -210,7 +210,7 @@ def _parse_document(text: bytes) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         actual = document.get("format") if isinstance(document, dict) else type(document).__name__
         value = f"{actual}" if actual else "a document that names no format"
-        raise InvalidInput(f"a schedule file has the format {FORMAT}, this is {{}}", value, _AGAIN)
+        raise InvalidInput(f"a schedule file has the format {FORMAT}, but this is {{}}", value, _AGAIN)
     return document
 
 
@@ -297,7 +297,7 @@ def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topol
 
 
 def _read_routes(table: Mapping[str, Any] | None, topology: Topology) -> Routes:
-    """Return the routes of a file; a file without a table means that routes are links."""
+    """Return the routes of a file. Without a table of routes, each route is a single link."""
     if table is None:
         return Routes.direct(len(topology.links))
     return Routes(np.array(table["offsets"], dtype=np.int64), np.array(table["link_ids"], dtype=np.int32))

@@ -230,5 +230,5 @@ def _part(text: str) -> str | Fraction:
         return text
     part = parse_rational(text, "--part")
     if not 0 < part < 1:
-        raise InvalidInput("--part must lie between 0 and 1", text, "write 1/4, nvlink or plane")
+        raise InvalidInput("--part must be a fraction between 0 and 1, nvlink or plane", text, "write for example 1/4")
     return part

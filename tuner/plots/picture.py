@@ -22,7 +22,7 @@ _STYLE = (
 def topology_svg(topology: Topology) -> str | None:
     """Return `topology` as SVG: ranks as numbered circles, switches as squares, a line for each pair of linked nodes.
 
-    Lines are as wide as the root of the bandwidth between the two. None for more than 5,000 links.
+    The width of a line is proportional to the square root of the bandwidth. None for more than 5,000 links.
     """
     if len(topology.links) > MAX_DRAWN_LINKS:
         return None

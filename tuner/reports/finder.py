@@ -79,10 +79,10 @@ def read_cables(path: Path, two_way: bool) -> CableList:
 
 
 def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int | None) -> bytes:
-    """Return the list of `cabling` as CSV, with what to do: keep, add or remove.
+    """Return the cables of `cabling` as CSV, with a column that says keep, add or remove.
 
     Cables that stay keep the ports and panel that `present` gives them; new ones take the lowest free port of each
-    host. With `panel_ports` all go through patch panels of so many ports, two for a cable.
+    host. With `panel_ports`, all cables go through patch panels with that many ports each; a cable takes two ports.
     """
     known: dict[Cable, list[tuple[str, str, str]]] = defaultdict(list)
     if present is not None:

@@ -339,9 +339,9 @@ _WARN_ABOVE = Fraction(1, 100)
 
 
 def _gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return a warning for each bound that the schedule of `document` is more than 1 % behind, with what was tried.
+    """Return a warning for each bound that the schedule of `document` misses by more than 1 %, with what was tried.
 
-    kind: "bandwidth" against the lower bound; "time" against divisible shards at the size that was given.
+    kind: "bandwidth" is the lower bound; "time" is the time with arbitrarily divisible shards at the given size.
     """
     cost, gaps = document["cost"], {"bandwidth": Fraction(document["optimality"]["gap"])}
     if cost.get("time_s") and "divisible_time_s" in cost:

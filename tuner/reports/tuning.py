@@ -130,7 +130,7 @@ def regressions_of(report: TuneReport) -> list[tables.Regression]:
 
 
 def approach_line(report: TuneReport) -> str:
-    """Return one line on how soon the search was near its best; empty if nothing was measured."""
+    """Return a line that says how quickly the search came close to its best result; empty if nothing was measured."""
     soon = approach(report.trials)
     if soon is None:
         return ""

@@ -441,8 +441,8 @@ FIRST_CONTROL = 2
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
     """Return the indices of `gains` (logarithms of speed-ups at one size, nan if missing) that may be the best.
 
-    The best come first; those that are further behind than noise of `deviation` in both of two times explains are left
-    out.
+    The best come first. Left out are those that are further behind than noise explains: a gain is the ratio of two
+    times, and `deviation` is the standard deviation of the logarithm of each.
     """
     order = [int(index) for index in np.argsort(-np.where(np.isfinite(gains), gains, -np.inf), kind="stable")]
     order = [index for index in order if np.isfinite(gains[index])]

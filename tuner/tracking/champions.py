@@ -24,12 +24,12 @@ class StoredProgram:
 
 @dataclass(frozen=True, slots=True)
 class BestProgram:
-    """What to run at the sizes of one class.
+    """What to run at the sizes of one size class.
 
     trial:    the best trial of the class
-    sizes:    measurements of what is to be run
-    baseline: the baseline to run if nothing beats it; None for the program of `trial`
-    stored:   the program to run; None for an algorithm of the library, and for a baseline that is not built yet
+    sizes:    measured times of the choice
+    baseline: the baseline that won; None if the program of `trial` won
+    stored:   the program to run; None for a built-in algorithm of the library, or if the baseline is not built yet
     """
 
     size_class: SizeClass

@@ -194,7 +194,7 @@ def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> BfbN
 
 def _require_direct(topology: Topology) -> None:
     if topology.switch_count:
-        rule = "bfb needs a network without switches, this one has {}"
+        rule = "bfb needs a network without switches, but this one has {}"
         raise InvalidInput(rule, f"{topology.switch_count} switches", "use the method forest, or auto")
 
 
