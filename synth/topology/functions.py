@@ -251,7 +251,7 @@ def plan_usable(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
         raise InvalidInput("usable must have one share", str(call), f"write {_USABLE}")
     share = parse_rational(options["share"][0], "the share of usable")
     if not 0 < share <= 1:
-        raise InvalidInput("the share of usable must be above 0 and at most 1", share, "write such as share=4/5")
+        raise InvalidInput("the share of usable must be above 0 and at most 1", share, "write for example share=4/5")
     names = options.get("switch", [])
 
     def build() -> Topology:
