@@ -70,9 +70,9 @@ class NcclRanks(StreamRanks):
 
     def _kind_of(self, reason: str) -> FailureKind:
         missing = (
-            "NCCL must be there",
-            "the library must be there",
-            "runtime of the GPUs must be there",
+            "NCCL was not found",
+            "there is no library",
+            "runtime of the GPUs was not found",
             "cudaSetDevice",
             "hipSetDevice",
         )

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.msccl.commands import EXECUTOR, MODES
-from chorale.tuner.cli.export import LAUNCHERS
 from tests.docs.pages import commands_of
 
 ROOT = Path(__file__).parents[2]
@@ -30,15 +28,6 @@ def test_the_readme(tmp_path, monkeypatch, capsys, home):
     method, algbw, gap = capsys.readouterr().out.split()
     assert f"# {method} {algbw[:5]}… {gap}: nothing can be faster" in code
     assert Path("allreduce.xml").read_text().startswith("<algo")
-
-
-def test_the_checklist_for_clusters_is_that_of_the_runtime():
-    page = (ROOT / "docs/guide/gpus.md").read_text().split("## As a job of your own")[1]
-    assert f"cd job/{EXECUTOR.name}-{LAUNCHERS['openmpi']}" in page
-    assert f"cd job/{EXECUTOR.name}-{LAUNCHERS['srun']}" in page
-    assert EXECUTOR.loaded in re.sub(r"\s+", " ", page)
-    assert re.sub(r".*\*", "", EXECUTOR.scheduled) in page
-    assert all(f"./run.sh {mode} >" in page for mode in MODES)
 
 
 def python_of_the_page() -> list[str]:

@@ -85,4 +85,4 @@ def test_every_type_and_odd_sizes_are_exact(most_bytes: int) -> None:
 def test_a_message_longer_than_mpi_can_count_is_refused() -> None:
     refusal = "a message of MPI must have 1 to 2147483647 bytes"
     lines = _output_of(LIMITS, 1).splitlines()
-    assert [line if line == "fits" else line.split(";")[0] for line in lines] == [refusal, "fits", "fits", refusal]
+    assert [line if line == "fits" else line.split(", got")[0] for line in lines] == [refusal, "fits", "fits", refusal]

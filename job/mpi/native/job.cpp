@@ -99,7 +99,7 @@ void require_one_table(const std::vector<std::string>& digests) {
     std::string found;
     for (const auto& [digest, text] : ranks)
         found += "; ranks " + text + ": " + (digest.empty() ? "none" : digest.substr(0, 12));
-    throw std::runtime_error("all ranks of a job must have the same tuning table" + found +
+    throw std::runtime_error("the ranks of the job have different tuning tables" + found +
                              "; give all of them the same file in CHORALE_TABLE");
 }
 

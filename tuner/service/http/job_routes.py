@@ -132,7 +132,7 @@ def result(key: Key, _caller: CurrentCaller, scheduler: CurrentScheduler) -> Res
     """Return the document and the names of the files."""
     stored = scheduler.store.result_texts(key)
     if stored is None:
-        raise NotFound("a result must be there", key, "take the key from the field `result` of a job that is done")
+        raise NotFound("there is no result {}", key, "take the key from the field `result` of a job that is done")
     document, files = stored
     return Response(f'{{"key":"{key}","document":{document},"files":{files}}}', media_type="application/json")
 
