@@ -140,7 +140,7 @@ Failure no_such_device(const std::string& chosen, const Addresses& all) {
     for (const DeviceAddress& address : all)
         if ((", " + known).find(", " + address.device + ",") == std::string::npos) known += address.device + ", ";
     known = known.empty() ? "none" : known.substr(0, known.size() - 2);
-    return Failure(CHORALE_INVALID, "no network device is up and has an address of " + chosen +
+    return Failure(CHORALE_INVALID, "no network device that is up and has an address matches " + chosen +
                                         "; choose from " + known);
 }
 
