@@ -1,6 +1,7 @@
-"""A Gaussian process over parameters and sizes, with priors weighted by their predictions; it chooses the next point.
+"""Choose the next point to measure with a Gaussian process over parameters and sizes.
 
-Each parameter is an axis with distances between its values. Points are chosen by expected improvement.
+Each parameter is an axis with distances between its values. Priors are weighted by how well they predict the
+measurements. The next point is the one with the highest expected improvement.
 """
 
 from collections import Counter
@@ -19,27 +20,29 @@ from chorale.tuner.trials.records import Candidate
 Floats = NDArray[np.float64]
 
 MIN_TRIALS = 2
-"""Measured points before a prior is believed at all."""
+"""Smallest number of measured points at which priors get any weight."""
 
 FIRST_STARTS = 2
-"""Points that priors alone choose. The second is tried only if the first made them believed."""
+"""Number of points chosen by the priors alone. The second is tried only if the priors have weight after the first."""
 
 CAUTION = 1.0
-"""Measured points, each as far off as a prior says they vary, that say that it predicts nothing."""
+"""Strength of the initial assumption that a prior predicts nothing, as an equivalent number of measured points. Such a
+point deviates by as much as the prior expects points to vary."""
 
 LEAST_SKILL = 0.2
-"""Share of the variance of points that the others and a prior must explain, or the prior is dropped."""
+"""Smallest share of the variance of the measurements that a prior must explain when each point is predicted from the
+others. A prior that explains less is dropped."""
 
 MOST_SPREAD = 0.5
-"""Standard deviation of expected gains; priors that vary more are taken to have another scale, and scaled to it."""
+"""Largest standard deviation of a prior's expected gains. A prior that varies more is scaled down to this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
     """Expected gains of points (logarithms of speed-ups) at each size of the search; other points are unknown.
 
-    name:   origin, for people
-    source: the campaign or other source that a user names
+    name:   origin of the prior, for display
+    source: name of the campaign or other source, as users write it in the key `prior`
     """
 
     gains: Mapping[Any, Floats] = field(default_factory=dict)
@@ -48,7 +51,7 @@ class Prior:
 
 
 def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDArray[np.intp]:
-    """Return for each of `sizes_bytes` the number of that among `known_bytes` which is fewest octaves away."""
+    """Return, for each of `sizes_bytes`, the index of the size in `known_bytes` that is nearest in octaves."""
     octaves = np.log2(np.array(sizes_bytes, dtype=float))[:, None] - np.log2(np.array(known_bytes, dtype=float))
     return np.asarray(np.abs(octaves).argmin(axis=1))
 
@@ -56,9 +59,9 @@ def nearest_sizes(known_bytes: Sequence[int], sizes_bytes: Sequence[int]) -> NDA
 class PriorMix:
     """Several priors about the same points, each weighted by how well it predicts the measurements.
 
-    priors: the most similar conditions first, since they decide most about the first trials
+    priors: sorted by similarity of conditions, the most similar first; earlier ones count more for the first trials
 
-    Only differences between points count: a prior may be wrong about the baselines.
+    Only differences between points are used, because a prior may be wrong about the baselines.
     """
 
     def __init__(self, priors: Sequence[Prior], points: Sequence[Any]) -> None:
@@ -73,7 +76,9 @@ class PriorMix:
         return bool(self.priors)
 
     def starts(self) -> list[Any]:
-        """Return the points to try first: that with the best mean over sizes, then those that add most at any size."""
+        """Return the points to try first: the point with the best mean over sizes, then points that add most to the
+        expected best at each size.
+        """
         if not self.priors:
             return []
         known = np.flatnonzero(self._known.any(axis=0))
@@ -84,10 +89,10 @@ class PriorMix:
         return [self._points[int(known[number])] for number in dict.fromkeys(chosen)]
 
     def weights(self, measured: Mapping[Any, Floats]) -> Floats:
-        """Return how far to believe each prior, 0 to 1; 0 for those that are dropped.
+        """Return the weight of each prior, from 0 (dropped) to 1.
 
-        The coefficients, none negative, by which priors with skill predict best what was measured, drawn to 0
-        (least squares with a ridge).
+        The weights are the non-negative least-squares coefficients with which the priors that have skill predict the
+        measurements, shrunk towards 0 by ridge regularization.
         """
         weights = np.zeros(len(self.priors))
         tried = [point for point in measured if np.all(np.isfinite(measured[point]))]
@@ -111,14 +116,15 @@ class PriorMix:
         ]
 
     def belief(self, measured: Mapping[Any, Floats]) -> Floats:
-        """Return the gains that the priors together expect of all points, (points, sizes); only differences matter."""
+        """Return the gains that the weighted priors expect, shape (points, sizes). Only differences are meaningful."""
         return np.asarray(np.tensordot(self.weights(measured), self._expected, axes=1))
 
 
 def has_skill(expected: Floats, values: Floats) -> bool:
-    """Return whether `expected` predicts each row of `values` (points, sizes) from all others; columns are centred.
+    """Return whether the prior's gains `expected` predict the measured `values`; both are (points, sizes) with centred
+    columns.
 
-    Tested by leaving out one point after the other. Two points only show which is better.
+    Tested by leave-one-out cross-validation. With only two points, it suffices that the better one is predicted.
     """
     count, freedom = len(values), len(values) / max(len(values) - 1, 1)
     both, alone = np.sum(expected * values, axis=1), np.sum(expected**2, axis=1)
@@ -131,7 +137,7 @@ def has_skill(expected: Floats, values: Floats) -> bool:
 
 
 def _ridge(expected: Floats, values: Floats) -> Floats:
-    """Return the coefficients of the (priors, points, sizes) `expected`, each drawn to 0 by as much as it varies."""
+    """Return the ridge coefficients of `expected` (priors, points, sizes), each shrunk in proportion to its spread."""
     doubt = np.sqrt(CAUTION * np.sum(expected**2, axis=(1, 2)) / len(values) + 1e-12)
     rows = np.vstack([expected.reshape(len(expected), -1).T, np.diag(doubt)])
     solution, _ = optimize.nnls(rows, np.concatenate([values.ravel(), np.zeros(len(doubt))]))
@@ -139,7 +145,7 @@ def _ridge(expected: Floats, values: Floats) -> Floats:
 
 
 def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
-    """Return what `prior` expects of `points` above the mean of those that it knows; 0 of others."""
+    """Return the gains that `prior` expects of `points`, minus their mean; 0 for points that it does not know."""
     known = np.array([prior.gains[point] for point in points if point in prior.gains])
     mean = known.mean(axis=0)
     scale = max(1.0, float((known - mean).std()) / MOST_SPREAD)
@@ -150,16 +156,15 @@ def _expected(prior: Prior, points: Sequence[Any]) -> Floats:
 class Axis:
     """The values of one parameter at all points.
 
-    is_named: whether values are names, with distance 0 or 1; otherwise they are logarithms with largest distance 1, and
-    an
-              unset value (NaN) has distance 1 from every number
+    is_named: whether values are names, with distance 0 or 1. Otherwise they are logarithms, scaled so that the largest
+              distance is 1; an unset value (NaN) has distance 1 from every number.
     """
 
     is_named: bool
     values: NDArray[np.float64]
 
     def distances(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return how far the points `some` (rows) are from `others` (columns)."""
+        """Return the distances of the points `some` (rows) from the points `others` (columns)."""
         first, second = self.values[some][:, None], self.values[others][None, :]
         if self.is_named:
             return np.asarray(first != second, dtype=np.float64)
@@ -168,7 +173,7 @@ class Axis:
 
 
 def axes_of(points: Sequence[Any]) -> list[Axis]:
-    """Return one axis for each parameter that differs between `points`, which have `parameters` as candidates do."""
+    """Return one axis for each parameter that differs between `points`. Points have `parameters`, like `Candidate`."""
     columns = zip(*(point.parameters.values() for point in points), strict=True)
     return [_axis(column) for column in columns if len(set(column)) > 1]
 
@@ -177,7 +182,7 @@ def _axis(column: Sequence[str | int | None]) -> Axis:
     if any(isinstance(value, str) for value in column):
         names = list(dict.fromkeys(column))
         return Axis(True, np.array([names.index(value) for value in column], dtype=np.float64))
-    # 0 has no logarithm: no pipeline is as far from every length of parts as a value that is left to the runtime
+    # 0 has no logarithm. So "no pipeline" (0) is treated like an unset value: distance 1 from every other value.
     logarithms = np.array([np.log2(float(value)) if value else np.nan for value in column])
     span = float(np.nanmax(logarithms) - np.nanmin(logarithms))
     return Axis(False, logarithms / (span or 1.0))
@@ -246,7 +251,7 @@ class SizeModel:
     def fit(self, points: NDArray[np.intp], values: Floats) -> None:
         """Choose the parameters of the covariance that explain `values` (points, sizes; mean zero) best."""
         distances = [axis.distances(points, points) for axis in self._axes]
-        # The line search may try parameters that no number can hold, and steps back from them by itself.
+        # The line search may try parameters that overflow; it steps back from them by itself.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             optimum = optimize.minimize(
                 self._misfit,
@@ -263,7 +268,7 @@ class SizeModel:
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
     ) -> Posterior:
-        """Return what `values` at `points` say about `others`; row o of `outputs` weighs the sizes of output o."""
+        """Predict outputs at `others` from `values` at `points`. Row o of `outputs` weighs sizes for output o."""
         scales, octaves, variance, noise = self._named(self._parameters)
         distances = [axis.distances(points, points) for axis in self._axes]
         point_kernel, size_kernel = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
@@ -334,21 +339,21 @@ def _trace(vectors: Floats, slope: Floats) -> Floats:
 
 
 GROWTH = 1.25
-"""The covariance is fitted again when the number of observations has grown by this factor."""
+"""The covariance is refitted each time the number of observations has grown by this factor."""
 
 MOST_GAIN = 12.0
-"""Logarithm of a speed-up that no measurement exceeds; what does is taken for that."""
+"""Largest plausible logarithm of a speed-up. Larger measured values are clipped to it."""
 
 MAX_UNTRIED = 4000
-"""Points that are compared for one choice; of more, a random sample."""
+"""Largest number of points compared for one choice. If there are more, a random sample is compared."""
 
 
 @cache
 def _linear_algebra() -> Any:
-    """Return the threads of the linear algebra below numpy and scipy, both of which are loaded for it.
+    """Return a controller for the threads of the linear algebra libraries that numpy and scipy use.
 
-    On matrices of a few hundred rows threads wait for each other: on a busy machine a choice took fifty times as long
-    with two threads as with one.
+    With matrices of a few hundred rows, threads mostly wait for each other: on a busy machine a choice took fifty times
+    longer with two threads than with one. The controller finds only libraries that are loaded, so both are imported.
     """
     _ = optimize.minimize, special.ndtr
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - the command is documented where it is not there
@@ -395,13 +400,14 @@ class AcquisitionOptimizer:
     def next(
         self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
     ) -> Candidate:
-        """Return a point that is none of the given ones; there must be one. Never raises for any values.
+        """Return a point that is not among the given ones; at least one must be left. Never raises for any values.
 
-        If the model fails, its fitted parameters are dropped; if it fails again, chance decides. `notes` counts this.
+        If the model fails, its fitted parameters are dropped; if it fails again, a random point is returned. `notes`
+        counts both.
 
-        gains:  logarithm of the speed-up over the baseline at each size, for measured points: at least one
-        failed: points without a measurement; they count like the slowest
-        busy:   pending points; until they have results, they count as average (constant liar: Ginsbourger, Le Riche and
+        gains:  logarithm of the speed-up over the baseline at each size, for at least one measured point
+        failed: points without a measurement; treated like the slowest measured point
+        busy:   pending points; treated as average until they have results (constant liar: Ginsbourger, Le Riche and
                 Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
         """
         self.expected_gain = None
@@ -412,7 +418,7 @@ class AcquisitionOptimizer:
                     if (point := self._next(usable, failed, busy)) is not None:
                         return point
                 self.notes[note] += 1
-                self._model.reset()  # the noise of the prior keeps matrices regular
+                self._model.reset()  # the noise expected by default keeps the matrices invertible
                 self._fitted = len(gains) + len(failed) + len(busy)
         tried = np.array([self._number[point] for point in (*gains, *failed, *busy)])
         return self._points[int(self._untried(tried)[0])]
@@ -435,7 +441,7 @@ class AcquisitionOptimizer:
         posterior = self._model.posterior(tried, values, others, self._outputs)
         posterior = replace(posterior, mean=posterior.mean + (belief[others] + middle) @ self._outputs.T)
         reached = np.maximum(raw @ self._outputs.T, 0.0).max(axis=0)
-        # By how much each output is expected to exceed what was reached (Jones et al., 1998, eq. 15).
+        # Expected improvement of each output over the best value so far (Jones et al., 1998, eq. 15).
         standard = (posterior.mean - reached) / posterior.deviation
         density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)
         expected = np.asarray(posterior.deviation * (standard * special.ndtr(standard) + density)) @ self._counts

@@ -1,7 +1,8 @@
-"""The journal of a launch: an append-only file with one writer, and what its lines say.
+"""The journal of a launch: an append-only file with one writer, and the meaning of its lines.
 
-First the launch and its conditions, then records, each with a checksum: `crc32` is the last key of a line, of the bytes
-before it. It shows what a disk or an editor has changed. Lines of earlier versions have none.
+The first line describes the launch and its conditions; the other lines are records. The last key of each line, `crc32`,
+is a checksum of the bytes before it, which reveals changes by a faulty disk or an editor. Lines written by earlier
+versions have no checksum.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
     from chorale.tuner.config.campaign import Campaign
 
 Write = Callable[[int, bytes | memoryview], int]
-"""Writes bytes to a file descriptor and returns how many were taken, like `os.write`; tests inject faults here."""
+"""Writes bytes to a file descriptor and returns the number of bytes written, like `os.write`. Tests inject faults here.
+"""
 
 RECOVERY_S = 6.0
-"""Time for a disk that takes no data to recover before a launch ends."""
+"""Seconds for which a failed write is retried before the launch ends: a full disk may recover."""
 MAX_JOURNAL_BYTES = 2**28
 _REMEMBERED_BYTES = 64
 _POLL_S = 0.05
@@ -48,7 +50,7 @@ _log = logging.getLogger("chorale.store")
 
 
 class JournalLost(Unavailable):
-    """Another process writes into the journal of this launch: nothing of this process may be recorded any more."""
+    """Another process writes into the journal of this launch, so this process must not record anything any more."""
 
     def __init__(self, path: Path, what: str) -> None:
         way_out = "let the other launch end, then see `chorale tune --resume`"
@@ -58,17 +60,17 @@ class JournalLost(Unavailable):
 class Journal:
     """Lines in a file, each on disk (fsync) when `append` returns. Threads may share it.
 
-    A line is written completely or not at all: after a failed write the file is truncated to its former length, and
-    opening drops an incomplete last line, which a crash left. There is only one writer: the file is locked as long as
-    it is open. Because locks do not work everywhere (copies, file servers), every `append` also checks that the file is
-    the one that this object opened and that its end has not changed.
+    A line is written completely or not at all: after a failed write the file is truncated to its previous length, and
+    opening the file drops an incomplete last line, which a crash may have left. There is only one writer, because the
+    file is locked as long as it is open. Locks do not work everywhere (copies, file servers), so every `append` also
+    checks that the path still refers to the file that was opened, and that nobody else has appended to it.
     """
 
     def __init__(self, path: Path, write: Write = os.write, patience_s: float = 0.0) -> None:
         """Open or create the file. Raises Unavailable if another process has it open for longer than `patience_s`."""
         self.path = path
         self._write = write
-        self._turn = threading.RLock()  # the thread that tells MLflow must not look at a line that is half written
+        self._turn = threading.RLock()  # the thread that uploads to MLflow must not read a half-written line
         self._descriptor = _open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         deadline_s = time.monotonic() + patience_s
         try:
@@ -90,9 +92,9 @@ class Journal:
         return whole_lines(read_journal(self.path))
 
     def append(self, line: bytes) -> None:
-        """Add one line. Raises OSError, with the file as it was, if it cannot be written in full.
+        """Add one line. Raises OSError, and leaves the file unchanged, if the line cannot be written in full.
 
-        JournalLost if somebody else wrote into the file, or put another in its place.
+        Raises JournalLost if another process has written to the file or replaced it.
         """
         if b"\n" in line:
             raise ValueError("a journal line must not contain line breaks")
@@ -109,7 +111,7 @@ class Journal:
                 raise
             self._size_bytes += len(content)
             self._end = (self._end + content)[-_REMEMBERED_BYTES:]
-            self._require_named()  # else the line went into a file that nobody reads any more
+            self._require_named()  # if the file was replaced, nobody will ever read this line
 
     def close(self) -> None:
         """Close the file, which frees it for others. Safe to call twice."""
@@ -118,7 +120,7 @@ class Journal:
             self._descriptor = -1
 
     def require_ours(self) -> None:
-        """Raise JournalLost unless the file is the one that this object opened and ends as it left it."""
+        """Raise JournalLost if the file was replaced, or if its end has changed since this object's last write."""
         with self._turn:
             opened = self._require_named()
             if opened.st_size != self._size_bytes or self._last_bytes(self._size_bytes) != self._end:
@@ -136,7 +138,7 @@ class Journal:
         return True
 
     def _require_named(self) -> os.stat_result:
-        """Return the status of the file that is open; JournalLost if another one has its name."""
+        """Return the status of the open file. Raises JournalLost if the path now refers to another file."""
         opened = os.fstat(self._descriptor)
         try:
             named = os.stat(self.path)
@@ -164,7 +166,7 @@ def read_journal(path: Path) -> bytes:
 
 
 def whole_lines(content: bytes) -> list[bytes]:
-    """Return the lines of a journal without their ends; a torn one at the end is left out."""
+    """Return the lines of a journal without their line ends, leaving out an incomplete last line."""
     return content.split(b"\n")[:-1]
 
 
@@ -193,7 +195,7 @@ def drop_torn_end(path: Path) -> int:
 
 
 def patiently(write: Callable[[], object], sleep: Callable[[float], None] = time.sleep) -> None:
-    """Call `write`; if the disk takes no data, call it again every second for about `RECOVERY_S`, then raise."""
+    """Call `write`. While the disk accepts no data, retry every second for about `RECOVERY_S` seconds, then raise."""
     for waited_s in range(int(RECOVERY_S) + 1):
         try:
             write()
@@ -213,10 +215,10 @@ def patiently(write: Callable[[], object], sleep: Callable[[float], None] = time
 class Launch:
     """The first line of a launch's journal.
 
-    launch_id:  unique to the launch; part of every trial's id, so that a trial is recorded once everywhere
-    number:     counts the launches of a campaign from 1
-    conditions: what must stay the same for two trials to be comparable (see `conditions_of`)
-    campaign:   the resolved campaign file of the beginning of the launch
+    launch_id:  unique id of the launch; part of every trial's id, so that no trial is recorded twice anywhere
+    number:     number of the launch within its campaign, starting at 1
+    conditions: everything that must be equal for two trials to be comparable (see `conditions_of`)
+    campaign:   the resolved campaign file with which the launch began
     """
 
     launch_id: str
@@ -227,7 +229,7 @@ class Launch:
     format: str = "chorale-launch/1"
 
     def __post_init__(self) -> None:
-        """Hide passwords that journals of earlier versions hold."""
+        """Hide passwords, which journals of earlier versions may contain."""
         object.__setattr__(self, "campaign", redacted_document(dict(self.campaign)))
 
 
@@ -257,7 +259,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
 
 
 def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:
-    """Raise InvalidInput if a launch cannot go on because its trials would not compare with new ones."""
+    """Raise InvalidInput if a launch cannot be resumed because new trials would not be comparable with its trials."""
     for key, value in conditions.items():
         if (before := launch.conditions.get(key)) != value:
             way_out = "undo the change, or start a new launch without --resume"
@@ -265,7 +267,7 @@ def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None
 
 
 def space_id(campaign: Campaign, conditions: Mapping[str, Any]) -> str:
-    """Return the content id of the search space and the conditions: one Optuna study each."""
+    """Return the content id of the search space and the conditions. Each such id has its own Optuna study."""
     exact = {key: repr(value) for key, value in conditions.items()}
     return content_id({"dimensions": campaign.search.dimensions(), "conditions": exact})
 
@@ -283,7 +285,7 @@ _CHECKSUM_KEY = b'"crc32":'
 
 @dataclass(frozen=True, slots=True)
 class WriterChange:
-    """From here on, the process `writer`, which reopened the launch, writes; the previous one must have ended."""
+    """Marks where the process `writer` reopened the launch: the lines that follow are its own."""
 
     writer: str
     state: Literal["writer"] = "writer"
@@ -297,7 +299,7 @@ line_codec: TypeAdapter[JournalRecord] = TypeAdapter(Annotated[JournalRecord, Fi
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """A line that is no record, or a trial that was recorded before; `number` counts from 1."""
+    """A line that is not a valid record or that repeats a trial. `number` is the line number, starting at 1."""
 
     number: int
     reason: str
@@ -314,14 +316,14 @@ class JournalContent:
 
 
 def journal_line(record: Launch | JournalRecord) -> bytes:
-    """Return the line of a launch or a record: a JSON object whose last key is the checksum of what is before it."""
+    """Return the line of a launch or a record: a JSON object that ends with a checksum of the bytes before it."""
     text = launch_codec.dump_json(record) if isinstance(record, Launch) else line_codec.dump_json(record)
     body = text[:-1]
     return body + b',"crc32":"%08x"}' % zlib.crc32(body)
 
 
 def parse_lines(lines: Sequence[bytes]) -> JournalContent:
-    """Return everything that the lines say, and which of them are damaged or repeat a trial."""
+    """Return the launch and the records in `lines`, and the lines that are damaged or repeat a trial."""
     launch: Launch | None = None
     damaged: list[DamagedLine] = []
     trials: dict[str, TrialRecord] = {}

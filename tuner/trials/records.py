@@ -1,6 +1,6 @@
-"""Records of a launch: candidates, trials whose state is their type, and the final comparison of the best.
+"""Records of a launch: candidates, trials (one class per state), and the final comparison.
 
-The final comparison measures the best candidates once more, side by side in one run, so that luck does not win.
+The final comparison measures the best candidates again, side by side in one run, so that no candidate wins by luck.
 """
 
 import dataclasses
@@ -24,12 +24,12 @@ Environment = dict[str, str | int | float | None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One point of the search space. None leaves the value to the method or the runtime.
+    """One point of the search space. A parameter that is None is chosen by the method or the runtime.
 
-    depth:        number of parts into which every transfer is cut, so that trees are pipelined
+    depth:        number of parts into which every transfer is split, so that trees are pipelined
     buffer_bytes: size of each connection's buffer
     reads, block_group, pipeline_bytes: how plans move data, see `chorale.synth.programs.plans.options`
-    ctas, chunk_bytes, threads, cta_policy: for the library's own algorithms, see `LibrarySettings`
+    ctas, chunk_bytes, threads, cta_policy: settings of the library's own algorithms, see `LibrarySettings`
     """
 
     method: str
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def settings(self) -> LibrarySettings | None:
-        """Return the settings for the library, None if the candidate is none of its algorithms."""
+        """Return the settings for the library, or None if the candidate is not one of the library's algorithms."""
         if not is_library_method(self.method):
             return None
         algorithm = self.method.removeprefix(PREFIX)
@@ -66,8 +66,8 @@ class Candidate:
 
     @property
     def identity(self) -> dict[str, str | int | None]:
-        """Return the parameters from which ids are made; those of plans and libraries only if they are not the
-        default.
+        """Return the parameters from which ids are computed. Parameters of plans and libraries are included only if
+        they differ from the default.
         """
         defaults = {**_PLAN_DEFAULTS, **dict.fromkeys(LIBRARY_PARAMETERS)}
         return {name: value for name, value in self.parameters.items() if value != defaults.get(name, object)}
@@ -92,22 +92,22 @@ LIBRARY_PARAMETERS = ("ctas", "chunk_bytes", "threads", "cta_policy")
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:
-    """Return the content id that names the trial of `candidate` in a launch everywhere."""
+    """Return the id of the trial of `candidate` in a launch: a content id, so it is the same in every record."""
     return content_id({"launch": launch_id, "candidate": candidate.identity})
 
 
 def run_key(program_id: str, candidate: Candidate) -> str:
-    """Return the key of a measurement: the program, and the buffers, which the program does not state."""
+    """Return the key of a measurement: the program id and the buffer size, which is not part of the program."""
     return program_id if candidate.buffer_bytes is None else f"{program_id}.{candidate.buffer_bytes}"
 
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """Seconds of each repetition at one size, of the candidate and of each baseline.
+    """Times of the candidate and of each baseline at one size, in seconds per repetition.
 
     `size_bytes` is the size in the campaign, `measured_bytes` the size rounded up to whole elements; `weight` is the
-    weight of the size in means over sizes. `beside` tells whether the baselines ran interleaved with the candidate, so
-    that the n-th times belong together, or come from earlier runs of the launch.
+    weight of the size in means over sizes. If `beside` is true, the baselines ran interleaved with the candidate, so
+    that the n-th times form a pair; otherwise their times come from earlier runs of the launch.
     """
 
     size_bytes: int
@@ -128,7 +128,7 @@ class SizeResult:
 
     @property
     def speedup(self) -> float:
-        """Return how many times faster than the fastest baseline it is."""
+        """Return the speed-up over the fastest baseline: 2 means that the candidate takes half the time."""
         return self.baseline_median_s / self.median_s
 
     @property
@@ -138,14 +138,14 @@ class SizeResult:
 
 
 def mean_speedup(sizes: Sequence[SizeResult]) -> float:
-    """Return the geometric mean of the speed-ups at `sizes`, by their weights."""
+    """Return the geometric mean of the speed-ups at `sizes`, weighted by the weights of the sizes."""
     logarithms = [math.log(size.speedup) for size in sizes]
     return math.exp(statistics.fmean(logarithms, [size.weight for size in sizes]))
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """`number` counts the trials of a launch in the order in which they were asked for."""
+    """Common fields of all trials. `number` counts the trials of a launch in the order of the search's suggestions."""
 
     trial_id: str
     number: int
@@ -158,8 +158,8 @@ class _Trial:
 class CompleteTrial(_Trial):
     """A measured candidate.
 
-    same_program_as:  trial with the same program, whose measurement this one shares
-    channels, blocks: channels of the program, and most thread blocks of a rank
+    same_program_as:  id of an earlier trial with the same program; this trial reuses its measurement
+    channels, blocks: number of channels of the program, and the largest number of thread blocks of any rank
     """
 
     schedule_id: str
@@ -178,7 +178,7 @@ class CompleteTrial(_Trial):
 
     @property
     def speedup(self) -> float:
-        """The objective: geometric mean of the speed-ups over all sizes, by their weights."""
+        """The objective: weighted geometric mean of the speed-ups over all sizes."""
         return mean_speedup(self.sizes)
 
 
@@ -194,10 +194,10 @@ class FailedTrial(_Trial):
 
 @dataclass(frozen=True, slots=True)
 class PrunedTrial(_Trial):
-    """A combination of parameters that makes no sense, known before anything ran, or that a pruner ended.
+    """A candidate that was rejected before it ran, because its parameters make no sense, or that a pruner ended early.
 
-    sizes:      those that were measured until then, in the order of the campaign
-    program_id: of the program that was measured
+    sizes:      results at the sizes that were measured before the pruner ended the trial, in the campaign's order
+    program_id: id of the measured program; empty if the candidate never ran
     """
 
     reason: str
@@ -226,9 +226,10 @@ MAX_FINALISTS = 6
 
 @dataclass(frozen=True, slots=True)
 class FinalComparison:
-    """Results of the finalists by trial id, in the order of the sizes; `trials` counts the trials before it.
+    """Results of the finalists by trial id, in the order of the sizes.
 
-    verdicts: conclusion at each size; empty if one program has to serve all, and in earlier versions
+    trials:   number of trials that preceded the comparison
+    verdicts: conclusion at each size; empty if one program has to serve all sizes, and in files of earlier versions
     """
 
     results: Mapping[str, tuple[SizeResult, ...]]
@@ -239,7 +240,7 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results that rank it: those of the final comparison if there was one.
+    """A trial with the results by which it is ranked: results of the final comparison if there was one, else its own.
 
     verdicts: conclusions of the comparison at each size, the same for all trials; empty without a comparison
     """
@@ -252,8 +253,8 @@ class RankedTrial:
 def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
     """Return at most `MAX_FINALISTS` trials of different programs that lead at some size.
 
-    At each size the highest speed-ups and the lowest times lead: the two differ when the load of the machine
-    changed between trials.
+    A trial leads at a size if it has one of the highest speed-ups or one of the lowest times. These two rankings
+    differ when the load of the machine changed between trials.
     """
     distinct = [trial for trial in trials if trial.same_program_as is None]
     leaders: dict[str, CompleteTrial] = {}
@@ -276,7 +277,7 @@ def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None
 
 
 def _rankings(trials: Sequence[CompleteTrial]) -> Iterator[list[CompleteTrial]]:
-    """Yield the trials in two orders for each size, the largest size first."""
+    """Yield the trials twice for each size, ranked by speed-up and by time. The largest size comes first."""
     for index in reversed(range(len(trials[0].sizes) if trials else 0)):
         yield sorted(trials, key=lambda trial, index=index: -trial.sizes[index].speedup)  # type: ignore[misc]
         yield sorted(trials, key=lambda trial, index=index: trial.sizes[index].median_s)  # type: ignore[misc]
@@ -289,11 +290,11 @@ def size_results(
     weights: Mapping[int, float],
     earlier: BaselineTimes,
 ) -> tuple[SizeResult, ...]:
-    """Return the results of the program `name`, with those of the baselines.
+    """Return the results of the program `name` at each size, together with the baselines' times.
 
-    references: the name of every baseline in the measurement -> its name in records
-    weights:    of sizes in bytes whose weight is not 1
-    earlier:    times of the baselines in earlier measurements, used if this one has none
+    references: name of each baseline in the measurement -> its name in records
+    weights:    size in bytes -> weight; a size that is missing has weight 1
+    earlier:    times of the baselines in earlier measurements, used if `measurement` has none
     """
     beside = baseline_times(measurement, references)
     baselines = beside or earlier
@@ -311,7 +312,7 @@ def size_results(
 
 
 def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> BaselineTimes:
-    """Return the seconds of the baselines in `measurement` by their names in records; empty if it has none."""
+    """Return the baselines' times in `measurement`, in seconds, by their names in records. Empty if none were run."""
     return {
         references[name]: tuple(size.times_s for size in sizes)
         for name, sizes in measurement.results.items()
@@ -320,7 +321,7 @@ def baseline_times(measurement: Measurement, references: Mapping[str, str]) -> B
 
 
 def controls_of(trials: Iterable[TrialRecord]) -> Controls:
-    """Return what the baselines of a launch said so far, in the order of its trials."""
+    """Return the measurements of the baselines so far, in the order of the launch's trials."""
     controls = Controls()
     measured = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
     for count, trial in enumerate(measured):

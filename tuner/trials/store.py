@@ -1,4 +1,4 @@
-"""The store of a launch: a journal of trials and the files that they name; the launches of a folder, and repair."""
+"""The store of a launch: its journal and the files named in it. Also lists and repairs the launches of a folder."""
 
 import json
 import logging
@@ -28,9 +28,9 @@ JOURNAL = "trials.jsonl"
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM until the block has ended, so that the journal and memory agree.
+    """Delay SIGINT and SIGTERM until the block has ended, so that the journal and the state in memory stay consistent.
 
-    In other threads than the main one none arrive.
+    Does nothing outside the main thread, because Python delivers signals only to the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -52,8 +52,8 @@ def uninterrupted() -> Iterator[None]:
 class Store:
     """One launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
 
-    Only one process may use it (the journal is locked). A full disk is waited for a few seconds; if it takes nothing
-    then, Unavailable ends the launch, and a resumed launch measures the trial that could not be saved again.
+    Only one process at a time may use it; the journal is locked. If the disk is full, writing is retried for a few
+    seconds. After that the launch ends with Unavailable, and a resumed launch repeats the trial that was not saved.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Store:
         write: journals.Write = os.write,
         patience_s: float = 0.0,
     ) -> None:
-        """Open the launch in `folder`, which must exist; a `launch` is given for a new one.
+        """Open the launch in `folder`, which must exist. Pass `launch` to start a new one.
 
-        Another process that works in it is given `patience_s` to end; then Unavailable.
+        Raises Unavailable if another process still uses the launch after `patience_s` seconds.
         """
         self.folder = folder
         self.journal = journals.Journal(folder / JOURNAL, write, patience_s)
@@ -87,10 +87,10 @@ class Store:
             raise
 
     def add(self, record: TrialRecord | FinalComparison) -> None:
-        """Record a finished trial or a final, which is on disk when this returns.
+        """Record a finished trial or the final comparison. The record is on disk when this returns.
 
-        JournalLost, and the record counts for nothing, if another process goes on with this launch; Unavailable if the
-        disk takes no data.
+        Raises JournalLost, and discards the record, if another process has taken over this launch. Raises Unavailable
+        if the disk accepts no data.
         """
         with uninterrupted():
             self._save(record)
@@ -100,7 +100,7 @@ class Store:
                 self.trials.append(record)
 
     def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
-        """Keep a schedule, unless its id is empty, and a program under their content ids, if they are not there yet."""
+        """Store a program, and a schedule unless its id is empty, under their content ids. Existing files are kept."""
         files = {self.schedule_path(schedule_id): schedule} if schedule_id else {}
         files[self.program_path(program_id)] = program.encode()
         with uninterrupted():
@@ -130,7 +130,7 @@ class Store:
         return self.folder / "traces" / f"{trial_id}.json"
 
     def require_ours(self) -> None:
-        """Raise JournalLost if another process goes on with this launch."""
+        """Raise JournalLost if another process has taken over this launch."""
         self.journal.require_ours()
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class Store:
 
 
 def is_begun(folder: Path) -> bool:
-    """Return whether the journal in `folder` has its first line: a crash may happen between creating and writing it."""
+    """Return whether the journal in `folder` has its first line, which a crash just after creating it can prevent."""
     journal = folder / JOURNAL
     return os.path.lexists(journal) and b"\n" in journals.read_journal(journal)
 
@@ -189,7 +189,9 @@ class LaunchSnapshot:
 
 
 def read_snapshot(folder: Path) -> LaunchSnapshot:
-    """Return what the launch in `folder` has written in whole lines. CheckFailed for a journal that is not readable."""
+    """Return the state of the launch in `folder`; an incomplete last line is ignored. Raises CheckFailed if the journal
+    is not readable.
+    """
     rule, way_out = "the journal of a launch must be readable", f"see `chorale campaign check {folder.parent.name}`"
     try:
         content = journals.parse_lines(journals.whole_lines(journals.read_journal(folder / JOURNAL)))
@@ -211,11 +213,11 @@ def open_store(
     launch_id: str | None = None,
     patience_s: float = 0.0,
 ) -> Store:
-    """Return the store of a new launch, or with `resume` of the newest one if there is any.
+    """Return the store of a new launch or, if `resume` is set and there is an earlier launch, of the newest one.
 
-    With a `launch_id` the launch with this id is resumed, or started if there is none, so that a restart after a crash
-    need not know how far it came; its former process gets `patience_s` to end. A resumed launch must have the same
-    conditions; its budget, search space and sampler may differ.
+    If `launch_id` is given, the launch with this id is resumed, or started if it does not exist. A restart after a
+    crash can therefore make the same call, however far the launch had come. The previous process has `patience_s`
+    seconds to end. A resumed launch must have the same conditions; budget, search space and sampler may differ.
     """
     folders = journals.launch_folders(home, campaign.name)
     begun = [folder for folder in folders if is_begun(folder)] if resume or launch_id is not None else []
@@ -242,10 +244,10 @@ def open_store(
 
 
 def campaign_rows(home: Home) -> list[dict[str, Any]]:
-    """Return name, network, launches, trials and state of each campaign, by name.
+    """Return a row for each campaign, sorted by name: name, network, number of launches and trials, and state.
 
-    state: of the newest launch: `ended` with a final comparison, else `unfinished`; `damaged` if its journal is
-    unreadable
+    state: state of the newest launch: `ended` if it has a final comparison, `damaged` if its journal is unreadable,
+    otherwise `unfinished`
     """
     rows: list[dict[str, Any]] = []
     for name in sorted(path.name for path in home.campaigns.glob("*") if path.is_dir()):
@@ -277,7 +279,9 @@ def campaign_rows(home: Home) -> list[dict[str, Any]]:
 
 
 def launched_campaign(home: Home, name: str) -> Campaign:
-    """Return the campaign of the newest launch of `name`, as its journal has it. InvalidInput if that cannot go on."""
+    """Return the campaign recorded in the journal of the newest launch of `name`. Raises InvalidInput if that launch
+    cannot be resumed.
+    """
     document = dict(read_launch(launch_folder(home, name)).campaign)
     if HIDDEN in json.dumps(document):
         way_out = "go on with `chorale tune FILE --resume`"
@@ -298,7 +302,7 @@ def launch_folder(home: Home, name: str, number: int | None = None) -> Path:
 
 
 def launch_health(folder: Path) -> dict[str, Any]:
-    """Return the condition of the journal of the launch in `folder` as JSON; `problems` has a line for each."""
+    """Return a JSON document about the journal of the launch in `folder`; `problems` lists one line per problem."""
     text = journals.read_journal(folder / JOURNAL)
     lines = journals.whole_lines(text)
     content = journals.parse_lines(lines)
@@ -320,8 +324,8 @@ def launch_health(folder: Path) -> dict[str, Any]:
 def repair_launch(folder: Path) -> list[str]:
     """Drop the damaged lines of a journal; return the actions, one line each. A copy of the file stays next to it.
 
-    Raises Unavailable if a process works on the launch, and CheckFailed if the first line is lost, because the rest is
-    useless without it.
+    Raises Unavailable if a process is using the launch, and CheckFailed if the first line is lost, because the other
+    lines are useless without it.
     """
     path, health = folder / JOURNAL, launch_health(folder)
     journal = journals.Journal(path)

@@ -1,7 +1,7 @@
-"""The tuning table of a launch: what to run at which size (the baseline if nothing beats it), also as program files.
+"""The tuning table of a launch: which program or baseline to run at each size. It can be exported as program files.
 
-Size classes are powers of two of the vector's bytes. If ranks compute during the collective, regressions are trials
-that are slower end to end than a baseline.
+Size classes are powers of two of the vector's size in bytes. Regressions are reported only if ranks compute during the
+collective; they are trials that are slower end to end than a baseline.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class SizeClass:
 
 
 MIN_SPEEDUP = 1.02
-"""The speed-up over the fastest baseline that a program must reach to be chosen; below it the baseline is."""
+"""Smallest speed-up over the fastest baseline for which a program is chosen. Below it, the baseline is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What to run at a size: the program of `trial`, or if that is None the baseline `baseline`.
+    """What to run at a size: the program of `trial`, or the baseline `baseline` if `trial` is None.
 
     result:  measurements of the trial, or of the trial that came closest to the baseline
     verdict: conclusion of the final comparison, None without one
@@ -84,9 +84,9 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableRange:
-    """Sizes from `first_bytes` to `last_bytes`, both included (None: unbounded), at which `entry` is run.
+    """A range of sizes, from `first_bytes` to `last_bytes` inclusive (None: unbounded), for which `entry` is used.
 
-    Between two measured sizes with different entries, that of the smaller one is used.
+    Between two measured sizes with different entries, the entry of the smaller size is used.
     """
 
     first_bytes: int
@@ -97,8 +97,8 @@ class TableRange:
 def tuning_table(ranked: Sequence[RankedTrial], together: bool, always: bool = False) -> list[TableEntry]:
     """Return the entry of each size, in the order of the sizes; empty without trials.
 
-    together: whether one trial, the best by geometric mean, serves all sizes where it beats the baselines
-    always:   whether programs serve even if baselines are faster
+    together: use a single trial, the best by geometric mean, at every size where it beats the baselines
+    always:   use programs even where a baseline is faster
     """
     if not ranked:
         return []
@@ -138,7 +138,7 @@ def _decided_entry(ranked: Sequence[RankedTrial], index: int) -> TableEntry:
 
 
 def _entry(rivals: Sequence[RankedTrial], index: int, least_speedup: float) -> TableEntry:
-    # Among equals the earlier trial wins, as in the registry.
+    # If two trials are equally fast, the earlier one wins, as in the registry.
     best = max(rivals, key=lambda item: (item.sizes[index].speedup, -item.trial.number))
     result = best.sizes[index]
     return TableEntry(
@@ -153,13 +153,13 @@ def _same(one: TableEntry, other: TableEntry) -> bool:
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    """Return the program of every range of sizes that has one, by the name of its file; names sort by size.
+    """Return the program file of each range of sizes that has a program: file name -> content. Names sort by size.
 
     chosen: the tuning table, sizes ascending
-    read:   program id -> the bytes of its file
+    read:   returns the content of the program file with a given id
 
-    A program states its sizes, so that the runtime's own algorithm serves the ranges of baselines and of settings of
-    the library, and sizes below or above all measured ones.
+    Each file states its range of sizes. At all other sizes the runtime uses its own algorithm: where a baseline or
+    settings of the library were chosen, and below or above all measured sizes.
     """
     if not chosen:
         return {}
@@ -185,9 +185,9 @@ def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A trial that takes longer end to end, at a size, than the fastest baseline of the same run.
+    """A trial that takes longer end to end, at some size, than the fastest baseline of the same run.
 
-    ratio: its time relative to the baseline's, repetition by repetition
+    ratio: the trial's time divided by the baseline's, computed for each repetition
     """
 
     trial: CompleteTrial
@@ -210,10 +210,10 @@ class Regression:
 def regressions(
     campaign: Mapping[str, Any], trials: Sequence[TrialRecord], ranked: Sequence[RankedTrial]
 ) -> list[Regression]:
-    """Return the regressions of a launch of the document `campaign`, by size, the slowest first.
+    """Return the regressions of a launch of `campaign` (as a document), sorted by size and then slowest first.
 
-    Empty unless ranks compute during the collective. Results of the final comparison replace those of the trials. Each
-    program is listed once.
+    Empty unless ranks compute during the collective. Where there are results of the final comparison, they are used
+    instead of the trials' own results. Each program is listed once.
     """
     if not campaign["overlap"]["products"]:
         return []
@@ -229,5 +229,5 @@ def regressions(
 
 
 def is_slower(result: SizeResult) -> bool:
-    """Return whether the median is above that of the fastest baseline of the same run."""
+    """Return whether the candidate's median time exceeds the fastest baseline's in the same run."""
     return result.speedup < 1
