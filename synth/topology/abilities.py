@@ -1,4 +1,4 @@
-"""What a switch can do besides forwarding: send copies to several neighbours, or add up what several send."""
+"""Abilities of switches besides forwarding: sending copies to several neighbours, and adding up data of several."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ _MAX_NAME = 32
 
 @dataclass(frozen=True, slots=True)
 class SwitchAbility:
-    """What one switch can do with the data that it receives.
+    """What one switch can do with data that it receives, besides forwarding it.
 
-    multicast:         send equal copies to several neighbours
-    reduce:            send one sum of what several neighbours send
-    reduce_bandwidth:  largest rate of sums, in the topology's unit of bandwidth; None: as fast as its links
-    reduce_types:      element types that it adds, such as float32; empty for all
-    reduce_operations: operations such as sum; empty for all
+    multicast:         whether it can send equal copies to several neighbours
+    reduce:            whether it can add up data from several neighbours and send on the sum
+    reduce_bandwidth:  maximum output rate of sums, in the topology's unit of bandwidth; None if only its links limit it
+    reduce_types:      supported element types, for example float32; empty if all are supported
+    reduce_operations: supported operations, for example sum; empty if all are supported
     """
 
     multicast: bool = False
@@ -34,7 +34,7 @@ class SwitchAbility:
 
     @property
     def is_able(self) -> bool:
-        """Whether it can do anything besides forwarding."""
+        """Whether the switch can do anything besides forwarding."""
         return self.multicast or self.reduce
 
     def facts(self) -> list[Any]:
@@ -63,7 +63,8 @@ def moved_abilities(abilities: Abilities, new_index: NDArray[np.integer], alive:
 def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility | None:
     """Return the ability of a switch from the attributes of a file, or None if it only forwards data.
 
-    `reduce_types` and `reduce_operations` are lists, or text with commas. Raises InvalidInput naming the attribute.
+    `reduce_types` and `reduce_operations` are lists or comma-separated text. Raises InvalidInput, which names the
+    wrong attribute.
     """
     reduce = _flag(attributes, "reduce", node)
     given = attributes.get("reduce_bandwidth")
@@ -92,7 +93,7 @@ def read_ability(attributes: Mapping[str, object], node: str) -> SwitchAbility |
 
 REDUCE_LISTS = ("reduce_types", "reduce_operations")
 ABILITY_KEYS = ("multicast", "reduce", "reduce_bandwidth", *REDUCE_LISTS)
-"""Names of the attributes in files."""
+"""Names of the attributes of a switch in topology files."""
 
 
 def _flag(attributes: Mapping[str, object], key: str, node: str) -> bool:

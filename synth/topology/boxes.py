@@ -1,4 +1,4 @@
-"""Which ranks share a box, that is a machine whose GPUs see each other's memory."""
+"""Finds which ranks share a box: a machine in which every GPU can access the memory of the others."""
 
 from fractions import Fraction
 from itertools import pairwise
@@ -11,15 +11,16 @@ from chorale.synth.topology.automorphism import connected_labels
 from chorale.synth.topology.topology import Topology
 
 NETWORK_KINDS = frozenset({"nic", "ib", "rail", "net", "spine", "edge", "agg", "core", "router"})
-"""Ids of NICs and of switches between boxes begin with one of these and a colon."""
+"""Kinds of network nodes. The id of a NIC, or of a switch between boxes, starts with its kind and a colon."""
 
 
 def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int, ...]:
-    """Return the number of the box of each rank, counted from 0 in the order of ranks.
+    """Return the box number of each rank. Boxes are numbered from 0 by their first rank.
 
-    Without `ranks_per_box`, ranks share a box if they are joined without switches named as parts of a network
-    (`NETWORK_KINDS`). If no switch has such a name, links slower than the largest step between bandwidths are taken for
-    the network, provided that the remaining parts have at least two ranks. O(links * number of bandwidths).
+    Without `ranks_per_box`, two ranks share a box if a path joins them that avoids all NICs and switches between boxes,
+    recognised by their names (`NETWORK_KINDS`). If no node has a name of this kind, the bandwidths are split at their
+    largest relative step, and the slower links are taken for the network. All ranks are in one box if this would leave
+    a rank on its own. O(links * number of bandwidths).
     """
     ranks = topology.compute_count
     if ranks_per_box is not None:
@@ -44,7 +45,7 @@ def boxes_of(topology: Topology, ranks_per_box: int | None = None) -> tuple[int,
 
 
 def _parts(topology: Topology, kept: NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return the connected part of each rank in the network of `kept` links."""
+    """Return the number of each rank's connected component when only the `kept` links exist."""
     links, ranks = topology.links, topology.compute_count
     labels = connected_labels(topology.node_count, links.src[kept], links.dst[kept])
     return tuple(labels[:ranks].tolist())

@@ -1,4 +1,4 @@
-"""Rules that every topology must satisfy, and topologies made from nodes and links that are given by name."""
+"""Checks that a topology is valid, and builds topologies from named nodes and links."""
 
 import math
 import re
@@ -22,12 +22,12 @@ _NODE_ID = re.compile(r"[A-Za-z0-9_.:]+")
 
 
 def check_topology(topology: Topology) -> Topology:
-    """Return `topology` if it is sound, else raise InvalidInput.
+    """Return `topology` unchanged if it is valid. Otherwise raises InvalidInput.
 
-    At most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids of letters, digits, "_", "."
-    and ":", every bandwidth positive, every latency at least 0, and a path from every node to every other. All
-    bandwidths must be multiples of one common unit above 2^-53 and below 2^53 such units, so that they are exact
-    in 64 bits. O(nodes + links).
+    A valid topology has at most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids of letters,
+    digits, "_", "." and ":", positive bandwidths, latencies of at least 0, and a path from every node to every other.
+    All bandwidths must be multiples of a common unit greater than 2^-53, and less than 2^53 times this unit, so that
+    they are exact in 64 bits. O(nodes + links).
     """
     require_size(topology.spec, topology.node_count, len(topology.links))
     if topology.compute_count < 2:
@@ -47,7 +47,7 @@ def check_topology(topology: Topology) -> Topology:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first of `names` that repeats an earlier one, None if all differ. O(n)."""
+    """Return the first name that occurs for the second time, or None if all `names` differ. O(n)."""
     earlier: set[str] = set()
     for name in names:
         if name in earlier:
@@ -76,7 +76,7 @@ UNITS: tuple[str, ...] = get_args(BandwidthUnit)
 
 
 class NamedNode(NamedTuple):
-    """A node as a file describes it; `kind` and `abilities` are not checked yet."""
+    """A node as described in a file. `kind` and `abilities` have not been checked yet."""
 
     id: str
     kind: object
@@ -84,9 +84,10 @@ class NamedNode(NamedTuple):
 
 
 class NamedLink(NamedTuple):
-    """A link as a file describes it; bandwidth and latency are not parsed yet. Both directions if `bidirectional`.
+    """A link as described in a file. Its bandwidths and latency have not been parsed yet.
 
-    expected: bandwidth that the machine's library expects; None if it is the same
+    bidirectional: whether it stands for two links, one in each direction
+    expected: bandwidth that the communication library of the machine reckons with; None if it equals `bandwidth`
     guess:    whether the bandwidth is a guess
     """
 
@@ -106,10 +107,10 @@ def assemble_topology(
     links: Sequence[NamedLink],
     assumptions: Iterable[Assumption] = (),
 ) -> Topology:
-    """Return the checked topology: compute nodes in the order of `nodes`, then switches in the order of `nodes`.
+    """Return the checked topology with all compute nodes first and then all switches, both in the order of `nodes`.
 
-    Large networks get symmetries that take rank 0 to every rank if some are found. Raises InvalidInput naming the
-    node or link that breaks a rule. O(L log L), and the search for symmetries.
+    For large networks, the result includes symmetries that map rank 0 to every other rank, if they are found. Raises
+    InvalidInput, which names the invalid node or link. O(L log L), plus the search for symmetries.
     """
     if unit not in UNITS:
         raise InvalidInput("unknown bandwidth_unit {}", repr(unit), f"choose from {', '.join(UNITS)}")

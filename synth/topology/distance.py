@@ -1,4 +1,4 @@
-"""Hop distances and strong connection of a topology, and its diameter without the distances of all pairs."""
+"""Hop distances, strong connectivity, and the diameter of a topology (without computing the distances of all pairs)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from chorale.synth.topology.topology import Topology
 
 UNREACHED = 2**16 - 1
 _FAR_SEARCHES = 64
-"""Number of searches after which `diameter` stops looking for bounds and searches from all nodes that are left."""
+"""Number of searches after which `diameter` stops improving bounds and simply searches from all remaining nodes."""
 _AT_ONCE = 256
 
 Distances = Matrix[np.uint16] | Matrix[np.uint32]
-"""Hops; uint32 only for networks of 65535 nodes or more."""
+"""Matrix of hop counts. Its type is uint32 only for networks of 65536 nodes or more."""
 
 
 def hop_distances(topology: Topology) -> Distances:
-    """Return uint16[N, N] over all nodes, including switches: entry [u, v] is the number of links from v to u.
+    """Return the hop counts between all nodes, including switches: entry [u, v] is the distance from v to u in links.
 
-    Breadth-first search over incoming links from every u. O(N L) time, 2 N^2 bytes. Raises InvalidInput for a
-    network that is not strongly connected.
+    Searches breadth-first over incoming links from every u. O(N L) time, 2 N^2 bytes. Raises InvalidInput if the
+    network is not strongly connected.
     """
     return distances_to(topology, np.arange(topology.node_count))
 
@@ -40,13 +40,13 @@ def distances_from(topology: Topology, sources: NDArray[np.integer]) -> Distance
 
 
 def require_strongly_connected(topology: Topology) -> None:
-    """Raise InvalidInput, naming two nodes without a path, unless every node (including switches) reaches every other.
+    """Raise InvalidInput, naming two nodes without a path, if some node or switch cannot reach every other one.
 
     O(nodes + links).
     """
     links, nodes = topology.links, topology.node_count
-    # If as many links leave each node as enter it, the same holds for each set of nodes: what every node has a path to
-    # has a path to every node.
+    # If every node has equal numbers of incoming and outgoing links, then so has every set of nodes. If all nodes then
+    # have a path to node 0, node 0 has a path to all nodes.
     is_balanced = np.array_equal(np.bincount(links.src, minlength=nodes), np.bincount(links.dst, minlength=nodes))
     if is_balanced and _first_unreached(topology, arcs_backward(topology)) < 0:
         return
@@ -69,16 +69,16 @@ def _first_unreached(topology: Topology, arcs: Arcs) -> int:
 
 
 Arcs = tuple[NDArray[np.int64], NDArray[np.int32]]
-"""Offsets and neighbours: `neighbours[offsets[v] : offsets[v + 1]]` are one link away from node v."""
+"""(offsets, neighbours): nodes `neighbours[offsets[v] : offsets[v + 1]]` are one link away from node v."""
 
 
 def arcs_backward(topology: Topology) -> Arcs:
-    """Return the arcs along which `hops_along` counts hops to its starts."""
+    """Return all links reversed, with which `hops_along` counts the hops to the given nodes."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
 def arcs_forward(topology: Topology) -> Arcs:
-    """Return the arcs along which `hops_along` counts hops from its starts. O(L log L)."""
+    """Return all links as arcs, with which `hops_along` counts the hops from the given nodes. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)
@@ -99,17 +99,17 @@ def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> D
 def diameter(topology: Topology) -> int:
     """Return the largest distance in links between two compute nodes.
 
-    Nodes of one orbit under the known symmetries (each checked) are equally far from their farthest node, so one node
-    of each orbit is examined. Searches from and to chosen nodes bound the eccentricity of the others by the triangle
-    inequality; a handful suffice on grids and rings. Otherwise all remaining nodes are searched from: O(nodes * links)
-    time, O(nodes) memory.
+    All nodes in an orbit of the known symmetries (each checked) have the same eccentricity, the distance to their
+    farthest node, so one node per orbit is examined. Searches from and to a few nodes bound the eccentricity of the
+    others by the triangle inequality; a handful of searches are enough on grids and rings. If they are not enough, the
+    function searches from all remaining nodes: O(nodes * links) time, O(nodes) memory.
     Source: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs.
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
     candidates = np.unique(orbit, return_index=True)[1]
     forward, backward = arcs_forward(topology), arcs_backward(topology)
     largest = int(_hops(topology, forward, candidates[0]).max())
-    most = np.full(topology.compute_count, np.iinfo(np.int64).max)  # bounds on how far each node's farthest node is
+    most = np.full(topology.compute_count, np.iinfo(np.int64).max)  # upper bounds on the eccentricity of each node
     least = np.zeros(topology.compute_count, dtype=np.int64)
     most[candidates[0]] = largest
     searches = 0
@@ -136,9 +136,10 @@ def _hops(topology: Topology, arcs: Arcs, node: int) -> NDArray[np.int64]:
 
 
 def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) -> NDArray[np.uint16]:
-    """Return uint16[N, N]: hops along these arcs from every node (by row), 65535 if there is no path.
+    """Return uint16[N, N]: entry [u, v] is the number of hops from node u to node v, 65535 if there is no path.
 
-    `neighbours[offsets[v] : offsets[v + 1]]` are one arc away from node v. Fewer than 65535 nodes. O(N * arcs).
+    Nodes `neighbours[offsets[v] : offsets[v + 1]]` are one arc away from node v. There must be fewer than 65535 nodes.
+    O(N * arcs).
     """
     nodes = len(offsets) - 1
     hops = np.full((nodes, nodes), np.uint16(UNREACHED), dtype=np.uint16)
@@ -147,11 +148,12 @@ def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) 
 
 
 def sole_links(hops: NDArray[np.integer], tails: NDArray[np.integer], heads: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return int64[targets, nodes]: the link that begins all shortest paths from the node, -1 if several links do.
+    """Return int64[targets, nodes]: the first link of all shortest paths from the node to the target.
 
-    Data for the target loads such a link whatever routes are chosen. hops[i, v] is the fewest links from node v to
-    target i; link l leads from tails[l] to heads[l]; every node has an outgoing link. For links that end all shortest
-    paths, pass hops from sources and exchange the ends. O(targets * links).
+    The entry is -1 if shortest paths start with different links. Otherwise data for the target must cross this link,
+    whichever shortest path it takes. hops[i, v] is the distance from node v to target i, and link l leads from tails[l]
+    to heads[l]. Every node must have an outgoing link. To get the last links of shortest paths instead, pass distances
+    from sources and swap tails and heads. O(targets * links).
     """
     order = np.argsort(tails, kind="stable")
     first = np.searchsorted(tails[order], np.arange(hops.shape[1]))

@@ -1,4 +1,4 @@
-"""Expansions of networks: two-way network, degree expansion, line graph, Cartesian product."""
+"""Functions that build larger networks from given ones: two-way version, degree expansion, line graph, product."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, symmetries: list[Column]) -> Topology:
-    """Return a direct-connect network whose nodes are named by rank, in the bandwidth unit of `like`."""
+    """Return a direct-connect network that names nodes by rank and has the bandwidth unit of `like`."""
     return Topology(
         spec=spec,
         node_ids=tuple(map(str, range(node_count))),
@@ -27,19 +27,19 @@ def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, sy
 
 
 def require_direct(topology: Topology, function: str) -> None:
-    """Refuse a network with switches."""
+    """Raise InvalidInput if `topology` has switches. `function` is named in the message."""
     if topology.switch_count:
         value = f"{topology.spec} with {topology.switch_count} switches"
         raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
 
 
 def bidirectional(topology: Topology, spec: str) -> Topology:
-    """Return the union of G and its transpose: for every link u v, one more from v to u, with the same rates.
+    """Return G with an additional link from v to u for every link from u to v, at the same bandwidth and latency.
 
-    Nodes stay; degree d becomes 2 d (a network that is two-way already gets every link twice). Symmetries of G stay.
-    The result is reverse-symmetric. If G is reverse-symmetric, half of every shard may follow its schedule and
-    the other half its mirror image, at the same cost; BFB on the result never takes more steps, but may take more
-    time where links become parallel. O(L log L).
+    Degree d becomes 2 d; a network that is already two-way gets every link twice. The nodes and symmetries of G are
+    kept, and the result is reverse-symmetric. If G is reverse-symmetric, half of every shard can follow a schedule for
+    G and the other half its mirror image, at the same cost. BFB on the result never takes more steps than on G, but can
+    take more time if links become parallel. O(L log L).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6.
     """
     links = topology.links
@@ -51,11 +51,12 @@ def bidirectional(topology: Topology, spec: str) -> Topology:
 
 
 def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
-    """Return G * n: copies 0 to n - 1 of every node, and a link from each copy of u to each of v for every link u v.
+    """Return G * n: n copies of every node, and a link from each copy of u to each copy of v for every link u v of G.
 
-    Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep bandwidth and
-    latency. Symmetries of G carry over, and the copies can be turned. Reverse-symmetry stays.
-    Raises InvalidInput for switches and self-loops, which would join copies of one node. O(links of the result).
+    Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep their bandwidth
+    and latency. The result keeps the symmetries of G and gains one that rotates the copies of every node. If G is
+    reverse-symmetric, so is the result. Raises InvalidInput for switches, and for self-loops because they would join
+    copies of one node. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 13.
     """
     require_direct(topology, "degree")
@@ -87,12 +88,13 @@ def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
 
 
 def line_graph(topology: Topology, spec: str) -> Topology:
-    """Return L(G): a node for every link of G, a link from u v to v w for every pair of such links.
+    """Return the line graph L(G): one node per link of G, and a link from node (u v) to every node (v w).
 
-    Nodes are ranked by (source, target, parallel index); a self-loop of G is a link like others and gets a self-loop.
-    N nodes of degree d become d N nodes of degree d; the diameter grows by one. All links of G must be of one
-    bandwidth and latency, which the new ones get. Symmetries of G carry over to its links. Reverse-symmetry stays.
-    Raises InvalidInput for switches, unequal links, and a result that is too large. O(links of the result).
+    Nodes are ranked by (source, target, parallel index) of the link. A self-loop of G becomes a node with a self-loop.
+    N nodes of degree d become d N nodes of degree d; the diameter grows by one. All links of G must have the same
+    bandwidth and latency, and the links of the result have them too. The symmetries of G become symmetries of the
+    result, and if G is reverse-symmetric, so is the result. Raises InvalidInput for switches, unequal links, and a
+    result that is too large. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix D.1.
     """
     require_direct(topology, "line")
@@ -122,17 +124,17 @@ def line_graph(topology: Topology, spec: str) -> Topology:
 
 
 def line_order(topology: Topology) -> NDArray[np.int64]:
-    """Return the link ids of `topology` in the order in which they are ranks of its line graph."""
+    """Return the link ids of `topology` in rank order of its line graph: entry i is the link that becomes rank i."""
     return np.lexsort((topology.links.dst, topology.links.src))
 
 
 def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "product") -> Topology:
-    """Return the product of `factors`: one coordinate changes along a link of its factor, the others stay.
+    """Return the Cartesian product of `factors`: each link changes one coordinate, along a link of that factor.
 
-    Ranks are mixed radix, the last factor fastest. Numbers of nodes multiply; degrees and diameters add up; links keep
-    bandwidth and latency, self-loops stay self-loops. Symmetries of every factor carry over; where they act regularly
-    on each, they do so on the product. Reverse-symmetric if all factors are. Raises InvalidInput for switches
-    and unequal bandwidth units. O(links of the result).
+    Ranks are mixed radix, and the coordinate of the last factor varies fastest. Node counts multiply; degrees and
+    diameters add up. Links keep their bandwidth and latency, and self-loops remain self-loops. The result has the
+    symmetries of every factor; they act regularly if those of each factor do. It is reverse-symmetric if all factors
+    are. Raises InvalidInput for switches and unequal bandwidth units. O(links of the result).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 3.
     """
     for factor in factors:

@@ -1,6 +1,6 @@
-"""A topology with failures (nodes and links removed) or with slower and faster links.
+"""Removes nodes and links from a topology, or scales the bandwidth of links.
 
-Also the single failures of a topology: the loss of each node or link, one from each class under its symmetries.
+Also lists the possible single failures of a topology: one from each class that its symmetries make equivalent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,10 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LostLink:
-    """All parallel links from `src` to `dst`, and back unless `one_way`; both are ranks or node ids."""
+    """All parallel links from `src` to `dst`, and those from `dst` to `src` unless `one_way` is set.
+
+    src, dst: rank or node id
+    """
 
     src: str
     dst: str
@@ -31,11 +34,11 @@ class LostLink:
 
 
 def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink], spec: str) -> Topology:
-    """Return `topology` without `nodes` (ranks or node ids) and `links`; survivors keep their order.
+    """Return `topology` without `nodes` (ranks or node ids) and `links`. The remaining nodes keep their order.
 
-    Compute nodes that were named by their rank are named by their new rank; other names stay. Switches left with
-    fewer than two neighbours go too, repeatedly. Known symmetries are dropped. Raises InvalidInput for a node or
-    link that does not exist and when fewer than two compute nodes would survive.
+    If all compute nodes are named by rank, they are renamed to their new ranks; other names are kept. Switches with
+    fewer than two remaining neighbours are removed too, until there are none. Known symmetries are dropped. Raises
+    InvalidInput if a node or link does not exist, or if fewer than two compute nodes would remain.
     """
     nodes_of = NodeNames(topology)
     link_alive = np.ones(len(topology.links), dtype=bool)
@@ -97,7 +100,10 @@ class NodeNames:
 
 
 def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str) -> Mask:
-    """Return bool per link: whether it is one of the parallel links `link`. `purpose` is a participle for the error."""
+    """Return a mask of the links that `link` stands for. Raises InvalidInput if there are none.
+
+    purpose: participle for the error message, for example "removed"
+    """
     src, dst = names.of(link.src), names.of(link.dst)
     mask: Mask = (links.src == src) & (links.dst == dst)
     if not link.one_way:
@@ -111,7 +117,7 @@ def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str)
 
 
 def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spec: str) -> Topology:
-    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor`, each link once.
+    """Return `topology` with the bandwidth of all `chosen` links multiplied by `factor` (once if chosen repeatedly).
 
     Known symmetries are dropped. Raises InvalidInput for a node or link that does not exist. O(links) per chosen pair.
     """
@@ -136,11 +142,11 @@ FailureKind = Literal["node", "link"]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The loss of a compute node, or of all links between two nodes or a part of them.
+    """A single failure: the loss of a compute node, or of some or all bandwidth between two neighbouring nodes.
 
-    names:  the node, or the two ends of the link, by id
-    copies: number of failures equivalent to this one under the topology's symmetries, including itself
-    part:   lost part of the link, such as 1/18 for one of 18 NVLinks; None for all of it
+    names:  id of the node, or ids of both ends of the link
+    copies: number of failures that the topology's symmetries make equivalent to this one, including itself
+    part:   lost fraction of the link, for example 1/18 for one of 18 NVLinks; None if the whole link is lost
     """
 
     kind: FailureKind
@@ -172,7 +178,7 @@ NVLINK, PLANE = "nvlink", "plane"
 
 
 def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) -> Fraction | None:
-    """Return `part` as a fraction of the link between two nodes, or None if the link has no such part.
+    """Return which fraction of the link between two nodes `part` is, or None if the link has no part of this kind.
 
     NVLinks carry 25 GB/s (generations 2 to 4) or 50 (generation 5, if a GPU has more than 18 times 25).
     """
@@ -192,9 +198,9 @@ def part_of(topology: Topology, names: tuple[str, ...], part: str | Fraction) ->
 
 
 def single_failures(topology: Topology, parts: Iterable[str | Fraction] = ()) -> Iterator[Failure]:
-    """Yield the failures of one compute node, then of one link, then of each of `parts` of one link.
+    """Yield all failures of a compute node, then those of a link, then those of each of the `parts` of a link.
 
-    Only the first failure of each orbit under the known symmetries (each checked) is yielded.
+    Of failures that are equivalent under the known symmetries (each checked), only the first is yielded.
     O(symmetries * links).
     """
     symmetries = [symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry)]
@@ -224,7 +230,7 @@ def _firsts(orbit: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.i
 def _pair_orbits(
     low: NDArray[np.int64], high: NDArray[np.int64], symmetries: list[NDArray[np.int32]], nodes: int
 ) -> NDArray[np.int32]:
-    """Return int32 per pair of nodes: its orbit under `symmetries`. The pairs are in ascending order."""
+    """Return the orbit number (int32) of each pair of nodes under `symmetries`. The pairs must be ascending."""
     keys = low * nodes + high
     here, there = [np.arange(len(keys))], [np.arange(len(keys))]
     for symmetry in symmetries:

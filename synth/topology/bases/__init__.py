@@ -1,1 +1,1 @@
-"""The shipped database of base graphs: small networks that expansions grow from, each with a claim to be re-derived."""
+"""Database of base graphs: small networks to build larger ones from, with claims about them that tests re-derive."""

@@ -1,6 +1,6 @@
-"""The base graphs that ship with this package: edges or a group, claims, and stored schedules.
+"""Loads the base graphs that ship with this package: their edges or groups, claims, and stored schedules.
 
-The only file in `synth` that reads files: data of the package itself, as constant as its code.
+This is the only module in `synth` that reads files. It reads only data of the package, which never changes.
 """
 
 import json
@@ -19,7 +19,10 @@ BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Allgather takes `steps` steps and T_B = `bandwidth_factor` M / B with `method`: "bfb", or "own" (stored)."""
+    """Claim that allgather with `method` takes `steps` steps and has T_B = `bandwidth_factor` M / B.
+
+    method: "bfb", or "own" for the stored schedule
+    """
 
     method: str
     steps: int
@@ -28,10 +31,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredSends:
-    """A stored schedule: rows (0-based step, link, shard, lo, hi), chunks in units of 1 / `chunks_per_shard`.
+    """A stored schedule as rows (step from 0, link, shard, lo, hi): the chunk from lo to hi in 1 / `chunks_per_shard`.
 
-    A link is an index into the edges of the entry, which are in the order of link ids; for the transpose, into its
-    links in the order of their ids there.
+    A link is an index into the edges of the entry, which are sorted by link id. In a schedule for the transpose, it is
+    a link id of the transpose.
     """
 
     chunks_per_shard: int
@@ -40,15 +43,16 @@ class StoredSends:
 
 @dataclass(frozen=True, slots=True)
 class BaseEntry:
-    """A base graph of `nodes` nodes and `degree`: either by `edges` or as a Cayley digraph.
+    """A base graph, given either by its `edges` or as the Cayley digraph of a `group`.
 
     edges:      (source, target), sorted by (target, source)
-    group:      (m, k, r, l) of `chorale.synth.topology.families.directed`, with `generators` by rank
-    claim:      re-derived by a test; nothing relies on it without verification
-    schedule:   its own schedule if that is better than BFB
-    transposed_schedule: the same for the transpose if that is another network; it has equal loads in every step, and
-                the claim holds for it too
-    source:     paper or search that it comes from
+    group:      (m, k, r, l) of `chorale.synth.topology.families.directed.SemidirectProduct`
+    generators: ranks of the elements that generate the group
+    claim:      steps and bandwidth, re-derived by a test; nothing relies on the claim without verification
+    schedule:   stored schedule, if it is better than BFB
+    transposed_schedule: schedule for the transpose, if the transpose is a different network; it has the same loads as
+                `schedule` in every step, and the claim holds for it too
+    source:     paper or search that the graph comes from
     """
 
     name: str
@@ -68,7 +72,7 @@ class BaseEntry:
 
 
 def base_documents(file_name: str) -> list[dict[str, Any]]:
-    """Return the entries of a file of the database as JSON has them; `id` is the content id of all other members."""
+    """Return the entries of a database file as parsed JSON. The `id` of an entry is the hash of its other members."""
     content = pkgutil.get_data("chorale.synth.topology.bases", file_name)
     assert content is not None  # the package is in a folder or a zip file
     return list(json.loads(content)["entries"])
@@ -76,7 +80,7 @@ def base_documents(file_name: str) -> list[dict[str, Any]]:
 
 @cache
 def load_bases() -> Mapping[str, BaseEntry]:
-    """Return all entries by name, in the order of the files."""
+    """Return all entries of the database by name, in file order."""
     entries: dict[str, BaseEntry] = {}
     for facts in (facts for file_name in BASE_FILES for facts in base_documents(file_name)):
         claim, edges, group = facts["claim"], facts.get("edges"), facts.get("group")
@@ -101,7 +105,7 @@ def load_bases() -> Mapping[str, BaseEntry]:
 
 @cache
 def names_of(nodes: int, degree: int) -> tuple[str, ...]:
-    """Return the names of the entries of one size, in order."""
+    """Return the names of the entries with this number of nodes and this degree, in file order."""
     return tuple(name for name, entry in load_bases().items() if (entry.nodes, entry.degree) == (nodes, degree))
 
 

@@ -1,4 +1,4 @@
-"""Helpers that build families: nodes named by rank with unit links; switched fabrics with bandwidths in GB/s."""
+"""Helpers to build topologies: direct-connect networks with unit links, and switched fabrics in GB/s."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -15,7 +15,7 @@ from chorale.synth.topology.topology import MAX_NODES, Topology
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]
-"""One link from each node of the first column to its neighbour in the second."""
+"""(sources, targets): entry i of both columns gives the ends of one link."""
 
 
 def unit_topology(
@@ -24,10 +24,10 @@ def unit_topology(
     arcs: Iterable[Arcs],
     generators: Iterable[NodeColumn] = (),
 ) -> Topology:
-    """Return the network on `node_count` compute nodes with one link for each entry of each (src, dst) of `arcs`.
+    """Return a network of `node_count` compute nodes with a unit link from `src[i]` to `dst[i]` of each of `arcs`.
 
-    `generators` are known symmetries. If a family has a group of symmetries that acts regularly (for every two nodes
-    exactly one member takes one to the other), it passes generators of that group.
+    `generators` are known symmetries. If a family has a symmetry group that acts regularly (for any two nodes, exactly
+    one member maps the first to the second), `generators` should generate this group.
     """
     columns = list(arcs)
     src = np.concatenate([src for src, _ in columns])
@@ -47,11 +47,11 @@ def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
 
 
 NodeGrid = NDArray[np.int64]
-"""Nodes of one kind in a grid, such as int64[boxes, GPUs per box]."""
+"""Node indices arranged in a grid, for example int64[boxes, GPUs per box]."""
 
 
 class FabricBuilder:
-    """Builder of a switched network: compute nodes first, then switches in the order of `add_switches`."""
+    """Builds a switched network. Compute nodes come first, then switches in the order of calls of `add_switches`."""
 
     def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
         self.spec = spec
@@ -65,7 +65,7 @@ class FabricBuilder:
     def add_switches(
         self, ids: Iterable[str], shape: tuple[int, ...], ability: SwitchAbility | None = None
     ) -> NodeGrid:
-        """Add switches called `ids` with an ability, and return them in a grid of `shape`."""
+        """Add switches with these `ids` and this ability, and return their node indices as an array of `shape`."""
         first = len(self.node_ids)
         self.node_ids += ids
         if ability is not None:
@@ -84,7 +84,7 @@ class FabricBuilder:
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Add the symmetry that moves the nodes of every (grid, axis) one place along that axis, unless none moves."""
+        """Add the symmetry that rotates each (grid, axis) by one along the axis, unless all axes have length 1."""
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 
@@ -136,7 +136,7 @@ def grid_sizes(call: FamilyCall) -> list[int]:
 
 
 def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:
-    """Return the bandwidth that `text`, an argument of `call`, gives in GB/s: a positive whole number or rational."""
+    """Return the bandwidth in GB/s of `text`, an argument of `call`. Raises InvalidInput unless it is positive."""
     bandwidth = parse_rational(text, f"the bandwidth of {call.name}")
     require(bandwidth > 0, f"the bandwidth of {call.name} must be positive", call, f"write {syntax}")
     return bandwidth

@@ -133,7 +133,10 @@ def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
 
 
 def _shift_of_boards(rank: Grid, b: int, axis: int, nodes: int, switches: slice | None) -> NDArray[np.int32]:
-    """Return where nodes come if every board moves by one along `axis`; `switches` of lines across it move along."""
+    """Return the symmetry that moves every board by one along `axis`.
+
+    switches: the switches that move together with the boards; None if there are none
+    """
     shift = np.arange(nodes, dtype=np.int32)
     shift[: rank.size] = np.roll(rank, -b, axis).ravel()
     if switches is not None:

@@ -36,7 +36,7 @@ class SemidirectProduct:
 
     @property
     def generating_set(self) -> tuple[int, ...]:
-        """Elements that generate the whole group: one of each cyclic factor that is not trivial."""
+        """Elements that generate the group: one for each nontrivial cyclic factor."""
         factors = ((self.m, self.k * self.l), (self.k, self.l), (self.l, 1))
         return tuple(element for size, element in factors if size > 1)
 
@@ -133,7 +133,7 @@ def _codes(words: NDArray[np.int64], base: int) -> NDArray[np.int64]:
 def _genkautz(spec: str, d: int, m: int) -> Topology:
     node = np.arange(m)
     arcs = [(node, (-d * node - a) % m) for a in range(1, d + 1)]
-    # x to x + c keeps all links where (d + 1) c is a multiple of m, and so does x to -1 - x.
+    # Moving x to x + c preserves all links if (d + 1) c is a multiple of m. Moving x to -1 - x always does.
     shifted = (node + m // math.gcd(m, d + 1)) % m
     return unit_topology(spec, m, arcs, [shifted, m - 1 - node])
 

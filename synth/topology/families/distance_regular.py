@@ -19,7 +19,7 @@ Edges = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Graph:
-    """Undirected `edges` int64[…, 2] and the symmetries that its construction shows."""
+    """An undirected graph as `edges` int64[…, 2], with symmetries that are evident from its construction."""
 
     edges: Edges
     symmetries: tuple[NodeColumn, ...] = ()
@@ -71,7 +71,7 @@ def _bipartite_minus_matching() -> _Graph:
 
 
 def _distance_3_of_heawood() -> _Graph:
-    """Points and lines of the Fano plane that are not incident."""
+    """Return the graph that joins each point of the Fano plane with each line that it does not lie on."""
     fano = geometry.plane_of_differences(7, (1, 2, 4))
     incident = np.zeros((7, 7), dtype=bool)
     incident[tuple(fano.flags.T)] = True
@@ -105,7 +105,10 @@ def _incidence_of_pg_2_3() -> _Graph:
 
 
 def _incidence_of_ag_2_4() -> _Graph:
-    """y = m x + c reads the same with (x, y) and (m, c) exchanged, because -1 = 1 in GF(4)."""
+    """Return the incidence graph of AG(2, 4) without its vertical lines.
+
+    Exchanging (x, y) and (m, c) is a symmetry: it preserves y = m x + c, because -1 = 1 in GF(4).
+    """
     plane = geometry.affine_plane_of_order_4()
     point = np.arange(16)
     slope = point // 4
@@ -131,7 +134,7 @@ def _line_graph_of_8_cage() -> _Graph:
 
 
 def _line_graph(of: Geometry, moves: Iterable[NodeColumn]) -> _Graph:
-    """Return the line graph of the incidence graph, from moves of points and then lines."""
+    """Return the line graph of an incidence graph. `moves` are symmetries that permute points and then lines."""
     edges = of.incidence_edges
     return _Graph(geometry.edge_graph(edges), tuple(_moved_edges(edges, move) for move in moves))
 
@@ -172,7 +175,7 @@ def _letter_moves(count: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _moved_edges(edges: Edges, move: NodeColumn) -> NodeColumn:
-    """Return the permutation of `edges` that follows from the symmetry `move` of their graph."""
+    """Return how the symmetry `move` of the nodes permutes the `edges`."""
     count = int(edges.max()) + 1
     codes = np.sort(edges, axis=1) @ np.array([count, 1])
     order = np.argsort(codes)
@@ -182,7 +185,7 @@ def _moved_edges(edges: Edges, move: NodeColumn) -> NodeColumn:
 
 
 def _turns_of_plane(modulus: int) -> tuple[NodeColumn, NodeColumn]:
-    """Return the turn of a plane of differences, and the exchange of point p with line -p."""
+    """Return two symmetries of a plane of differences: adding 1 to everything, and exchanging point p with line -p."""
     node = np.arange(2 * modulus)
     is_line = node >= modulus
     turn = (node % modulus + 1) % modulus + modulus * is_line

@@ -22,7 +22,7 @@ class Geometry:
 
     @staticmethod
     def of_incidence(incident: NDArray[np.bool_]) -> Geometry:
-        """Return the geometry in which point p lies on line l where `incident[p, l]`."""
+        """Return the geometry in which point p lies on line l if `incident[p, l]` is true."""
         return Geometry(len(incident), incident.shape[1], np.argwhere(incident))
 
     @property
@@ -33,17 +33,17 @@ class Geometry:
 
     @property
     def points_of_lines(self) -> Matrix:
-        """int64[lines, points on each]: rising; all lines must have equally many points."""
+        """Ascending points of each line, int64[lines, points per line]. All lines must have equally many points."""
         by_line: Matrix = self.flags[np.argsort(self.flags[:, 1], kind="stable"), 0].reshape(self.lines, -1)
         return by_line
 
     @property
     def lines_of_points(self) -> Matrix:
-        """int64[points, lines through each]: rising; all points must be on equally many lines."""
+        """Ascending lines through each point, int64[points, lines per point]. All points must be on equally many."""
         return self.flags[:, 1].reshape(self.points, -1)
 
     def lines_with(self, points: Matrix) -> Permutation:
-        """Return the line with each row of `points`, which are all of its points, in any order."""
+        """Return the line that consists of each row of `points` (complete, in any order)."""
         powers = self.points ** np.arange(points.shape[1])
         codes = self.points_of_lines @ powers
         order = np.argsort(codes)
@@ -53,7 +53,7 @@ class Geometry:
         return lines
 
     def moved(self, move: Permutation) -> Permutation:
-        """Return what the collineation that takes point p to `move[p]` does to points and then lines."""
+        """Return the permutation of points and then lines that moving each point p to `move[p]` causes."""
         return np.concatenate([move, self.points + self.lines_with(move[self.points_of_lines])])
 
 
@@ -120,7 +120,7 @@ class ProjectivePoints:
         return ProjectivePoints(vectors[first == 1], q)
 
     def index(self, vectors: Matrix) -> Permutation:
-        """Return which point each of `vectors` (by row, any multiple) is, -1 for none of these."""
+        """Return the index of the point that each row of `vectors` is a multiple of, or -1 if there is none."""
         powers = self.q ** np.arange(self.coordinates.shape[1])[::-1]
         of_code = np.full(self.q ** len(powers), -1)
         for factor in range(1, self.q):

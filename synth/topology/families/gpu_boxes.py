@@ -24,12 +24,15 @@ _NDR_NIC = Fraction(50)
 
 @dataclass(frozen=True, slots=True)
 class _Boxes:
-    """Boxes of GPUs whose NICs meet in switches; bandwidths in GB/s.
+    """Shape of a network of equal GPU boxes. Bandwidths are in GB/s.
 
-    inner:  bandwidth between a GPU and the NVSwitch of its box, or between every two GPUs if there is none
-    nic:    bandwidth of each GPU's NIC; NIC i of every box leads to switch i modulo `joints`, called `joint_kind`
-    spines: number of switches that join these
-    ability: what the NVSwitches can do; all other switches only forward data
+    inner:   bandwidth between a GPU and the NVSwitch of its box, or between every two GPUs if `is_mesh`
+    nic:     bandwidth of each GPU's NIC
+    joint_kind: name of the switches that the NICs lead to
+    joints:  number of these switches; NIC i of every box leads to switch i modulo `joints`
+    spines:  number of spine switches that join these switches
+    ability: what the NVSwitches can do besides forwarding; all other switches only forward data
+    is_mesh: whether the GPUs of a box are linked directly, without an NVSwitch
     """
 
     boxes: int

@@ -294,7 +294,7 @@ def _three(spec: str, sizes: list[int]) -> Topology:
 
 
 def _step(rank: Grid, axis: int, twists: dict[int, int]) -> Grid:
-    """Return the rank one step along `axis` from each node; wrapping moves by `twists[other]` along other axes."""
+    """Return each node's neighbour one step along `axis`. Wrapping also moves by `twists[other]` along other axes."""
     following = np.moveaxis(np.roll(rank, -1, axis), axis, 0).copy()
     for other, shift in twists.items():
         following[-1] = np.roll(following[-1], -shift, other - (other > axis))
