@@ -24,7 +24,7 @@ from chorale.synth.programs.plans.values import PlanValues
 from chorale.synth.programs.program import Position, Program, chunks_moved
 
 MAX_MOVES = 2**22
-"""Above this number of chunks moved by all instructions, `order_of_additions` gives None: it would take long."""
+"""`order_of_additions` returns None for programs that move more chunks than this, because it would take too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,10 @@ class OrderOfAdditions:
     Expressions are numbered: first the contributions of the ranks, then `sums`.
 
     ranks:    number of ranks
-    sums:     operands of expression `ranks + k`, the smaller number first; operands come before their sum
-    results:  for each rank with a result, the expression of each chunk of its output
-    chunk_of: for the same ranks, the chunk of the vector that each of these chunks is
+    sums:     entry k contains the two operands of expression `ranks + k`, the smaller number first. Operands come
+              before their sum.
+    results:  for each rank that has a result, the expression of each output chunk
+    chunk_of: for each of these ranks, the index in the vector of each output chunk
     """
 
     ranks: int
@@ -51,7 +52,7 @@ class OrderOfAdditions:
 
     @property
     def same_on_all_ranks(self) -> bool:
-        """Whether ranks that have the same chunk have the same bits in it."""
+        """Whether all ranks that hold a result chunk hold bitwise equal values in it."""
         seen: dict[int, int] = {}
         pairs = (
             pair for rank, result in self.results.items() for pair in zip(self.chunk_of[rank], result, strict=True)
@@ -60,7 +61,7 @@ class OrderOfAdditions:
 
     @property
     def independent_of_position(self) -> bool:
-        """Whether all elements are added in one order: then neither the size nor the chunks change a result."""
+        """Whether all elements are added in the same order, so that results do not depend on vector size or chunks."""
         return self.orders == 1
 
     def text(self, expression: int) -> str:
@@ -71,7 +72,7 @@ class OrderOfAdditions:
         return texts[expression]
 
     def depth(self) -> int:
-        """Return the most additions that a contribution goes through; bounds of rounding errors depend on it."""
+        """Return the largest number of additions that a contribution goes through, which bounds the rounding error."""
         depths = [0] * self.ranks
         for left, right in self.sums:
             depths.append(1 + max(depths[left], depths[right]))
@@ -100,13 +101,13 @@ class OrderOfAdditions:
 
 
 def order_of_additions(program: Program | ExecutionPlan, most_moves: int = MAX_MOVES) -> OrderOfAdditions | None:
-    """Return how `program`, in which its check finds no fault, adds.
+    """Return the order in which the correct `program` adds contributions.
 
     O(chunks moved), for plans also O(turns * blocks).
 
     Args:
-        program: A program or plan that does what its collective says.
-        most_moves: Largest number of chunks moved by a program; a quarter of it for plans.
+        program: A program or plan that passed the check.
+        most_moves: Limit on the chunks moved by a program. The limit for plans is a quarter of it.
 
     Returns:
         None for collectives that add nothing, for custom collectives, for programs above `most_moves`, and for plans
@@ -148,7 +149,7 @@ def additions_document(program: object) -> dict[str, Any] | None:
 
 
 class _Expressions:
-    """The sums that occur in a run; expression `ranks + k` is the k-th of `numbers`."""
+    """Numbers the sums that occur in a run. `numbers` maps each pair of operands to the number of their sum."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -159,7 +160,7 @@ class _Expressions:
 
 
 class _Execution(PlainExecution[int]):
-    """A run of a program on expressions."""
+    """Executes a program on expressions instead of data."""
 
     def __init__(self, program: Program, expressions: _Expressions) -> None:
         super().__init__(program)
@@ -174,7 +175,7 @@ class _Execution(PlainExecution[int]):
 
 
 class _PlanExecution(PlanValues[int]):
-    """A call of a plan on expressions."""
+    """Executes one call of a plan on expressions instead of data."""
 
     def __init__(self, plan: ExecutionPlan, expressions: _Expressions) -> None:
         super().__init__(plan)
@@ -186,13 +187,13 @@ class _PlanExecution(PlanValues[int]):
                     self.held[piece] = rank
 
     def total(self, position: Position, cells: Sequence[int]) -> int | None:
-        """Return the sum of what is read, in the order of the kernel: plain data first, then packets."""
+        """Return the sum of `cells`, added in the order that the kernel uses: plain data first, then packets."""
         values = [self.held[cell] for cell in cells]
         found = [value for value in values if value is not None]
         return reduce(self._expressions.sum_of, found) if len(found) == len(values) else None
 
     def results(self, chunk_of: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-        """Return the expression of each chunk of the output of each rank; of each piece if pieces of a chunk differ."""
+        """Return the expression of each output chunk of each rank, or of each piece if the pieces of a chunk differ."""
         self.run()
         found: dict[int, tuple[int, ...]] = {}
         for rank, chunks in chunk_of.items():
@@ -213,7 +214,7 @@ def _adds_by_switch(plan: ExecutionPlan) -> bool:
 
 
 def _written(values: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the expressions of a result, all of which must have been written."""
+    """Return `values`; raise InvalidInput if one of them is None, which means never written."""
     found = tuple(value for value in values if value is not None)
     if len(found) < len(values):
         raise _wrong("a result comes from a chunk that was never written")

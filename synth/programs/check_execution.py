@@ -1,4 +1,7 @@
-"""Executes a program on sets of contributions, with several message sizes and orders, and reports what goes wrong."""
+"""Executes a program symbolically, with several message sizes and block orders, and reports what goes wrong.
+
+Instead of data, each chunk holds the set of ranks that contributed to it.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -58,7 +61,7 @@ RANDOM_SEED = 1
 
 
 class _Result(NamedTuple):
-    """What a run leaves, see `native.execute`."""
+    """The state at the end of a run; see `native.execute`."""
 
     values: ChunkValues
     progress: Matrix[np.int64]
@@ -67,7 +70,10 @@ class _Result(NamedTuple):
 
 
 def first_excess(sizes: dict[str, tuple[int, int]]) -> str:
-    """Return the first of `sizes`, value and limit by what is counted, that is too large; "" if none is."""
+    """Return a message about the first size above its limit; "" if all sizes are within their limits.
+
+    sizes: (value, limit) by a phrase that says what is counted
+    """
     for what, (value, largest) in sizes.items():
         if value > largest:
             return f"{what}: {value} are more than the {largest} that can be checked"
@@ -75,10 +81,10 @@ def first_excess(sizes: dict[str, tuple[int, int]]) -> str:
 
 
 class ExecutionRuns:
-    """The runs of one program.
+    """Executes one program under different conditions.
 
-    excess: why the program is too large to be run here; "" if it is not
-    waste:  what the last run did with chunks that were never written
+    excess: why the program is too large to be executed; "" if it is not
+    waste:  after a run, a violation if instructions moved chunks that were never written
     """
 
     def __init__(self, program: Program, max_words: int) -> None:
@@ -101,15 +107,16 @@ class ExecutionRuns:
 
     @cached_property
     def longest_message(self) -> int:
-        """Chunks of the longest step that sends."""
+        """Largest number of chunks that a step sends."""
         return int(self._flat.longest.max(initial=1))
 
     def with_races(self, message_chunks: int) -> list[ProgramViolation]:
-        """Run with a search for races.
+        """Execute the program and search for races.
 
-        A program that was lowered here orders all accesses by waits within the rank, and this is required of it: a
-        missing wait is found even if an answer from another rank happens to give the order. Programs from elsewhere may
-        rely on such answers. Clocks of one rank are tried first, because they are short.
+        A program that Chorale lowered must order all accesses by waits within the rank. A missing wait counts as a race
+        even if a message from another rank happens to enforce the order. Programs from other sources may rely on
+        messages, so their races are confirmed with the clocks of all ranks. The clocks of one rank are tried first,
+        because they are shorter and thus faster.
         """
         found = self._run(message_chunks, FORWARD, clocks=CLOCKS_OF_A_RANK)
         races = any(violation.rule == "race" for violation in found)
@@ -118,11 +125,11 @@ class ExecutionRuns:
         return found
 
     def in_order(self, message_chunks: int, order: int, seed: int = 0) -> list[ProgramViolation]:
-        """Run without a search for races, the blocks in `order`, see `RunConditions`."""
+        """Execute the program with the blocks in `order` (see `RunConditions`), without a search for races."""
         return self._run(message_chunks, order, seed)
 
     def blocked(self, message_chunks: int) -> list[tuple[int, int]]:
-        """Return rank and number of the blocks that do not come to their end."""
+        """Return (rank, block) of each block that does not finish."""
         progress = self._executed(message_chunks, REVERSE).progress
         return [self._flat.block_of(block) for block in self._unfinished(progress)]
 
@@ -185,7 +192,7 @@ class ExecutionRuns:
         return replace(violation, rule="uninitialised", message=message, rank=rank, block=block, step=step)
 
     def _race(self, block: int, other: int, progress: Matrix[np.int64]) -> ProgramViolation:
-        """Return that the next instruction of `block` is not ordered with an earlier one of the block `other`."""
+        """Return the violation for a race between the next instruction of `block` and an earlier one of `other`."""
         code, number = self._flat.code, int(progress[block, PC])
         at = self._flat.position(number)
         end = int(progress[other, PC]) + int(progress[other, MOVED] > 0)
@@ -215,7 +222,7 @@ class ExecutionRuns:
         return found
 
     def _obstacle(self, block: int, run: _Result) -> tuple[str, int]:
-        """Return what the blocked `block` waits for, and the block that would have to go on."""
+        """Return what `block` waits for, and the block that would have to continue first."""
         flat = self._flat
         rank, index, step = flat.position(run.progress[block, PC])
         instruction = self._program.ranks[rank].blocks[index].instructions[step]
@@ -231,7 +238,7 @@ class ExecutionRuns:
         return what, int(users[0]) if len(users) else block
 
     def _chain(self, block: int, run: _Result) -> str:
-        """Return which blocks wait for one another, from `block` on, until they repeat or one has ended."""
+        """Describe who waits for whom, from `block` until a cycle closes or a finished block is reached."""
         seen: list[int] = []
         while block not in seen and len(seen) < MAX_REPORTED:
             seen.append(block)
@@ -246,10 +253,10 @@ class ExecutionRuns:
 
 
 def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
-    """Return a cell that two instructions touch and at least one of them writes; None if there is none."""
+    """Return a cell that both instructions access and at least one of them writes; None if there is none."""
 
     def operands(item: NDArray[np.int64]) -> list[tuple[range, bool]]:
-        """Return the cells that an instruction touches, and whether it writes them."""
+        """Return the ranges of cells that an instruction accesses, each with whether it writes them."""
         flags, count = int(item[FLAGS]), int(item[COUNT])
         found = [(range(int(item[SRC]), int(item[SRC]) + count), False)] if flags & READS_SRC else []
         if flags & (READS_DST | WRITES_DST):
@@ -268,9 +275,11 @@ def _conflict(item: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
 class Verdict:
     """The result of checking a program.
 
-    violations: the rules that it breaks; empty if it is correct at sizes up to `max_bytes` and within its own bounds
+    violations: the rules that the program breaks; empty if it is correct at all sizes that it allows, up to
+                `max_bytes`
     notices:    facts worth knowing about a correct program
-    max_bytes:  bytes of the largest vector at which it cannot deadlock, with the buffers of its runtime; None: any
+    max_bytes:  largest vector size in bytes at which the program cannot deadlock with the buffers of its runtime;
+                None: no limit
     """
 
     violations: tuple[ProgramViolation, ...]
@@ -284,22 +293,22 @@ def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[P
 
 
 def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words: int = MAX_WORDS) -> Verdict:
-    """Return what happens when the structurally sound `program` runs; the first faulty run ends the check.
+    """Execute the structurally sound `program` under several conditions; stop at the first run with a fault.
 
-    Messages become shorter as vectors grow. With a `buffer` the program is judged at the shortest messages that can
-    occur at its sizes. If it deadlocks with these, it is judged at the shortest messages with which it does not, and
-    `max_bytes` is the size up to which that holds. Without a buffer, and for programs that were lowered here, messages
-    of one chunk can occur at every size. Longer messages can only end a deadlock: they remove sends that wait for a
-    slot, and add none.
+    The larger the vector, the fewer chunks fit into a message. With a `buffer`, the program is checked with the
+    shortest messages that can occur at its sizes. If it deadlocks with these, it is checked with the shortest messages
+    that avoid the deadlock, and `max_bytes` is the largest vector that has messages of this length. Without a buffer,
+    and for programs that Chorale lowered, it is checked with messages of one chunk. Longer messages cannot cause a
+    deadlock, because they only reduce the number of sends that wait for a slot.
 
-    Races are looked for with the shortest messages, which give the least order. A program without races has the same
-    result and the same deadlocks whichever block goes on first, so the other runs, in other orders, check the checker.
+    Races are searched for with the shortest messages, because these impose the least order. Without races, the result
+    and the deadlocks do not depend on the order of the blocks, so the runs in other orders only validate the checker.
     O(runs * chunks moved * ranks / 64).
 
     Args:
         program: The program.
         buffer: The buffers of its runtime, if their size matters.
-        max_words: Limit of memory, in words of 64 ranks; a program beyond it breaks the rule `size`.
+        max_words: Memory limit, in 64-bit words for sets of ranks; a program above it violates the rule `size`.
     """
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
     excess = first_excess(
@@ -330,7 +339,7 @@ def execution_verdict(program: Program, buffer: MessageBuffer | None, max_words:
 
 
 def _shortest_without_deadlock(runs: ExecutionRuns, longest: int) -> int | None:
-    """Return the fewest chunks per message with which the program ends; None if it deadlocks with `longest`."""
+    """Return the smallest number of chunks per message without a deadlock; None if even `longest` deadlocks."""
 
     def deadlocks(message_chunks: int) -> bool:
         return any(violation.rule == "deadlock" for violation in runs.in_order(message_chunks, REVERSE))

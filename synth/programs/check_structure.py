@@ -36,7 +36,7 @@ def structure_violations(program: Program, limits: TargetLimits | None = None) -
     if program.channels != max(1, used):
         found.append(ProgramViolation.at("channels", f"declares {program.channels} channels, but uses {used}"))
     exact = declared_chunks(program.collective, program.chunks, len(program.ranks))
-    # The loader of MSCCL requires complete vectors for a custom collective, that of its executor accepts anything.
+    # For a custom collective, the MSCCL loader requires complete vectors; the MSCCL executor accepts any buffer sizes.
     also = 0 if program.collective.custom is None else program.chunks
     for rank, body in enumerate(program.ranks):
         declared = (("input", body.input_chunks, exact[0]), ("output", body.output_chunks, exact[1]))
@@ -60,7 +60,7 @@ def require_valid_structure(program: Program, limits: TargetLimits, target: str)
 
 
 def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
-    """Yield faults of chunks and ranks for the collective of `program`."""
+    """Yield a violation if the collective does not allow the chunk count, rank count or root of `program`."""
     ranks = len(program.ranks)
     if program.chunks < 1:
         yield ProgramViolation.at("chunks", f"the vector has {program.chunks} chunks, must have at least 1")
@@ -78,11 +78,11 @@ def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
 
 
 _Mark = tuple[int, int, int, str, str]
-"""Block, step (-1: the block itself), number of the rule for sorting, rule, message."""
+"""(block, step or -1 for the block itself, sort key of the rule, rule, message)."""
 
 
 def _block_violations(program: Program, rank: int, columns: RankColumns) -> list[ProgramViolation]:
-    """Return the rules that blocks of a rank break: shared connections first, then block by block."""
+    """Return the violations in the blocks of a rank: connections used by two blocks first, then block by block."""
     found = []
     marks: list[_Mark] = []
     for verb, peers in (("send", columns.send_peer), ("recv", columns.recv_peer)):
@@ -125,7 +125,7 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
     chunks = np.array([body.input_chunks, body.output_chunks, body.scratch_chunks])
     base = np.array([layout.base(buffer) for buffer in BUFFERS])
     src_end, dst_end = chunks[columns.src_buffer] - count, chunks[columns.dst_buffer] - count
-    # The threads of a runtime read and write a stretch in any order.
+    # The threads of a block read and write the chunks of an operand in any order.
     distance = np.abs(base[columns.src_buffer] + columns.src_offset - base[columns.dst_buffer] - columns.dst_offset)
     no_send, no_recv = columns.send_peer[block] == NO_PEER, columns.recv_peer[block] == NO_PEER
     yield from marks(0, "peer", SENDS[op] & no_send, "{op} needs a block with a rank to send to")
@@ -147,7 +147,10 @@ def _step_marks(program: Program, rank: int, columns: RankColumns) -> Iterator[_
 
 
 def message_counts(program: Program) -> tuple[Counts, Counts]:
-    """Return the chunks of all messages of each connection in order, as sent and as received. O(instructions)."""
+    """Return the chunk counts of the messages of each connection, in order: as sent, and as received.
+
+    O(instructions).
+    """
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(program.ranks):

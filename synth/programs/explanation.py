@@ -1,4 +1,4 @@
-"""Explains wrong results: which part is missing or doubled, where it was last, and which instruction moved it there."""
+"""Explains wrong results: which contribution is missing or counted twice, and which instruction handled it last."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -20,13 +20,13 @@ from chorale.synth.programs.program import Position, Program, ProgramViolation, 
 
 MAX_EXPLAINED = 5
 MAX_MOVES = 2**20
-"""Above this number of chunks moved by all instructions nothing is explained: it would take more than seconds."""
+"""Programs that move more chunks than this get no explanations, because computing them would take too long."""
 _WORD = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The cause of a violation in words, and the instructions that the text mentions, in their order."""
+    """The cause of a violation: a text, and the positions of the instructions that it mentions, in order."""
 
     text: str
     positions: tuple[Position, ...]
@@ -35,10 +35,10 @@ class Explanation:
 class Part(NamedTuple):
     """The contents of a chunk: a sum of contributions.
 
-    identity: which chunk of the vector; in a custom collective, which family of input chunks
-    ranks:    bit mask of the ranks that contribute; in a custom collective, of the members of the family
-    twice:    bit mask of those that contribute more than once
-    mixed:    whether another chunk was added, which is left out here
+    identity: index of the chunk in the vector; in a custom collective, index of a family of input chunks
+    ranks:    bit mask of the contributing ranks; in a custom collective, of the contributing members of the family
+    twice:    bit mask of the ranks or members that contribute more than once
+    mixed:    whether a chunk with another identity was added by mistake; its contributions are not recorded
     """
 
     identity: int
@@ -48,12 +48,12 @@ class Part(NamedTuple):
 
     @property
     def is_sum(self) -> bool:
-        """Whether only contributions to one chunk were added, each of them once."""
+        """Whether the sum is valid: all contributions belong to one chunk, and none was added twice."""
         return not (self.twice or self.mixed)
 
 
 def sum_of(value: Part, other: Part) -> Part:
-    """Return the union of the contributions; contributions to another chunk are left out."""
+    """Return the sum of two parts. If they belong to different chunks, the contributions of `other` are left out."""
     if value.identity != other.identity:
         return value._replace(mixed=True)
     twice = value.twice | other.twice | value.ranks & other.ranks
@@ -61,7 +61,7 @@ def sum_of(value: Part, other: Part) -> Part:
 
 
 class _Event(NamedTuple):
-    """An instruction that handled a chunk: it stored the chunk in `cell` of `rank`, or only sent it to `receiver`."""
+    """One handling of a chunk by an instruction, which stored it in `cell` of `rank` or, if None, only sent it."""
 
     order: int
     position: Position
@@ -76,7 +76,7 @@ _Clause = tuple[str, tuple[Position, ...]]
 
 
 class PartHistory:
-    """What happened to each part during a run of `task`. `cell_name` names a cell of the memory of all ranks."""
+    """Records what happened to each part during a run of `task`. `cell_name` converts a cell number into a name."""
 
     def __init__(self, task: AnyProgram, cell_name: Callable[[int], str]) -> None:
         self._task, self._cell_name = task, cell_name
@@ -102,7 +102,7 @@ class PartHistory:
             self._writes.setdefault(cell, []).append(event)
 
     def last_write(self, cell: int) -> Position | None:
-        """Return the instruction that wrote `cell` last; None if there is none."""
+        """Return the position of the last instruction that wrote `cell`; None if no instruction did."""
         writes = self._writes.get(cell)
         return None if writes is None else writes[-1].position
 
@@ -124,11 +124,12 @@ class PartHistory:
         return Explanation("; ".join(text for text, _ in clauses), tuple(positions))
 
     def wrong_sum(self, part: Part, origins: Sequence[tuple[str, Position | None]]) -> Explanation:
-        """Return why two summands must not be added.
+        """Explain why the two summands must not be added.
 
         Args:
             part: The wrong sum.
-            origins: A phrase for each summand, such as "one was sent by", and the instruction that it came from.
+            origins: For each summand, a phrase such as "one was sent by", and the position of the instruction it came
+                from.
         """
         text = "the summands are parts of different chunks"
         if not part.mixed:
@@ -157,7 +158,7 @@ class PartHistory:
         return f"{text}, where it still is", (last.position,)
 
     def _names(self, identity: int, sources: Sequence[int]) -> str:
-        """Return which contributions `sources` make to a chunk, in words."""
+        """Return a text that names the contributions of `sources` to the chunk `identity`."""
         custom = custom_of(self._task)
         if custom is not None:
             return contribution_names(custom, identity, sources)
@@ -169,9 +170,9 @@ def parts_of(task: AnyProgram, values: ChunkValues, owner: int | None) -> list[P
     """Return `values` as parts.
 
     Args:
-        task: The program whose chunks they are.
+        task: The program that `values` belong to.
         values: Chunks of one rank.
-        owner: Who contributes them if each chunk has one contribution only; None to find it from the chunk.
+        owner: The contributing rank if each chunk has exactly one contribution; None to derive it from the chunk index.
     """
     identities = values.identity.tolist()
     if values.members.shape[1]:
@@ -186,14 +187,14 @@ def parts_of(task: AnyProgram, values: ChunkValues, owner: int | None) -> list[P
 
 
 def other_access(violation: ProgramViolation) -> Explanation | None:
-    """Return the other instruction of a race; None if `violation` is no race."""
+    """Explain a race by naming the other instruction; None if `violation` is not a race."""
     if violation.other is None:
         return None
     return Explanation(f"the other access is by {named(violation.other)}", (violation.other,))
 
 
 def bits(mask: int) -> Iterable[int]:
-    """Return the numbers of the bits that are set."""
+    """Return the indices of the bits that are set in `mask`."""
     return (rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
@@ -203,12 +204,13 @@ def named(position: Position) -> str:
 
 
 def explanations(program: Program, violations: Sequence[ProgramViolation]) -> list[Explanation | None]:
-    """Return the cause of each of `violations`, or None if it is not known; only the first few wrong chunks are
-    explained. O(chunks moved).
+    """Return an explanation for each of `violations`, or None if the cause is not known. O(chunks moved).
+
+    Only the first few wrong chunks are explained.
 
     Args:
         program: A structurally sound program.
-        violations: What its check found.
+        violations: The violations that the check of `program` found.
     """
     found = [other_access(violation) for violation in violations]
     wrong = [v for v in violations if v.rule in ("result", "reduction") and v.rank is not None][:MAX_EXPLAINED]
@@ -221,7 +223,7 @@ def explanations(program: Program, violations: Sequence[ProgramViolation]) -> li
 
 
 class _History(PlainExecution[Part]):
-    """A run that remembers which instruction handled which chunk, and what was in memory before."""
+    """Executes a program and records which instruction handled which chunk."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -238,7 +240,10 @@ class _History(PlainExecution[Part]):
         return sum_of(value, other)
 
     def note(self, done: Done[Part]) -> None:
-        """Remember the chunks that an instruction handled; of wrong sums also who wrote before what it overwrites."""
+        """Record the chunks that an instruction handled.
+
+        For a wrong sum, also who wrote the cells that it overwrites.
+        """
         cells = [None if done.target is None else done.target + k for k in range(len(done.values))]
         if any(part is not None and not part.is_sum for part in done.values):
             writers = [None if cell is None else self._parts.last_write(cell) for cell in cells]

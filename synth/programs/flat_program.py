@@ -1,6 +1,7 @@
 """A program as arrays for the kernel that executes it: instructions of all blocks of all ranks one after another.
 
-[`programs.cpp`](../kernels/cpp/programs.cpp) says how they are executed and why one iteration of a loop is enough.
+[`programs.cpp`](../kernels/cpp/programs.cpp) explains how the kernel executes them and why one loop iteration is
+enough.
 """
 
 from bisect import bisect_right
@@ -23,16 +24,17 @@ FIRST, INCOMING, OUTGOING, BASE, FIRST_NEIGHBOUR = range(5)
 
 
 class Code(NamedTuple):
-    """Instructions and blocks, numbered through over all ranks, as are the cells of memory.
+    """Instructions and blocks as arrays. Instructions, blocks and memory cells are numbered across all ranks.
 
-    items:      int64[instructions + 1, 6]: flags of what it does; first cell of each operand, meaningless unless the
-                flags name it; chunks; number among the instructions that are waited for, or -1; first wait
-    waits:      int64[waits, 2]: an instruction that must be done, and its block
-    blocks:     int64[blocks + 1, 5]: first instruction; connection received from and sent to, or -1; first block of
-                the rank; first neighbour
-    neighbours: int64[...]: the blocks that may wait for each block
+    items:      int64[instructions + 1, 6], one row per instruction: flags (what the instruction does); first source
+                cell and first target cell, each valid only if the flags say that it is used; number of chunks; index
+                among the instructions that others wait for, or -1; index of its first row in `waits`
+    waits:      int64[waits, 2]: the instruction to wait for, and the block that contains it
+    blocks:     int64[blocks + 1, 5], one row per block: first instruction; connection that it receives from, or -1;
+                connection that it sends to, or -1; first block of its rank; index of its first entry in `neighbours`
+    neighbours: int64[...]: for each block, the blocks that may have to wait for it
 
-    The last rows of `items` and `blocks` contain the ends of what begins in the others.
+    `items` and `blocks` have one extra row at the end, so that the range of row k ends where that of row k + 1 begins.
     """
 
     items: Matrix[np.int64]
@@ -42,10 +44,11 @@ class Code(NamedTuple):
 
 
 class FlatProgram(NamedTuple):
-    """A program as `code`.
+    """A program as arrays.
 
-    first_block, first_cell: first block and first cell of each rank, and the ends
-    longest: chunks of the longest send of each connection
+    code: instructions and blocks
+    first_block, first_cell: first block and first cell of each rank, followed by the total number
+    longest: for each connection, the number of chunks in its longest send
     """
 
     code: Code
@@ -54,12 +57,12 @@ class FlatProgram(NamedTuple):
     longest: Integers
 
     def block_of(self, number: int) -> tuple[int, int]:
-        """Return rank and block, given the number of the block over all ranks."""
+        """Convert a block number across all ranks into (rank, block number within the rank)."""
         rank = bisect_right(self.first_block, number) - 1
         return rank, number - self.first_block[rank]
 
     def position(self, item: int) -> Position:
-        """Return rank, block and step of an instruction."""
+        """Convert an instruction number across all ranks into (rank, block, step)."""
         first = self.code.blocks[:-1, FIRST]
         block = int(np.searchsorted(first, item, side="right")) - 1
         return *self.block_of(block), item - int(first[block])
@@ -110,7 +113,7 @@ def flatten(program: Program) -> FlatProgram:
 def _instructions(
     program: Program, first: Integers, first_block: Sequence[int], first_cell: Sequence[int]
 ) -> tuple[Integers, Integers]:
-    """Return the rows of instructions and of waits. `first`: first instruction of each block."""
+    """Return the arrays `items` and `waits` of `Code`. `first`: number of the first instruction of each block."""
     items = np.full((int(first[-1]) + 1, 6), -1, dtype=np.int64)
     waits = [np.zeros((0, 2), dtype=np.int64)]
     low, waits_before = 0, 0
@@ -149,19 +152,21 @@ FORWARD, REVERSE, RANDOM = range(3)
 NO_CLOCKS, CLOCKS_OF_A_RANK, CLOCKS_OF_ALL_RANKS = range(3)
 OTHER_CHUNK, TWICE, RACE = 1, 2, 3
 FIRST_MARK = -2
-"""Identity of a chunk that comes from a never-written one: this minus the number of the instruction that read it."""
+"""Instruction k gives its result the identity FIRST_MARK - k if it reads a chunk that was never written."""
 PC, MOVED = 0, 1
 SENT, RECEIVED = 2, 3
 
 
 class RunConditions(NamedTuple):
-    """How a run goes.
+    """Settings of one execution of a program.
 
-    depth:          messages that a connection holds
-    message_chunks: chunks of a message
-    order:          FORWARD: each block as far as possible, in the order in which they could go on; REVERSE: the block
-                    that could go on last comes first; RANDOM: one message at a time, in an order drawn from `seed`
-    clocks:         which order counts in the search for races: none (no search), order within a rank, or all
+    depth:          number of messages that a connection can hold
+    message_chunks: number of chunks per message
+    order:          which block runs next. FORWARD: the one that has been ready longest; REVERSE: the one that became
+                    ready most recently; both run as far as they can. RANDOM: one message at a time, chosen with `seed`
+    seed:           seed for RANDOM
+    clocks:         what counts as ordered in the search for races. NO_CLOCKS: no search; CLOCKS_OF_A_RANK: only waits
+                    within a rank; CLOCKS_OF_ALL_RANKS: also messages between ranks
     """
 
     depth: int

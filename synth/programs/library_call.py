@@ -1,9 +1,10 @@
-"""A collective that a library executes with its own algorithm and some settings; measured and stored like programs.
+"""A collective that a library (NCCL) executes with one of its own algorithms. It is measured and stored like a program.
 
     {"format": "chorale-library/1", "collective": "allreduce", "root": null, "ranks": 8, "in_place": true,
      "settings": {"algorithm": "ring", "protocol": "LL", "ctas": 4}}
 
-The library chooses the settings that are left out. Jobs read settings from tables without importing NumPy.
+The library chooses all settings that are left out. This module does not import NumPy, so that jobs can read settings
+from tables without it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:  # jobs read tables without NumPy
 
 @dataclass(frozen=True, slots=True)
 class LibrarySettings:
-    """The algorithm that a library has to use, and its settings; the library chooses those that are None.
+    """The algorithm that a library must use, and its settings. The library chooses settings that are None.
 
-    algorithm:    the library's name for it, in lower case
-    protocol:     the library's name for it
-    ctas:         number of channels, each a thread block of a GPU
-    chunk_bytes:  size of a step on a channel
-    buffer_bytes: size of the buffer of a channel
-    threads:      threads of a thread block
+    algorithm:    name of the algorithm in the library, in lower case
+    protocol:     name of the protocol in the library
+    ctas:         number of channels; each is served by one GPU thread block
+    chunk_bytes:  bytes per step of a channel
+    buffer_bytes: bytes of the buffer of a channel
+    threads:      number of threads per thread block
     cta_policy:   default, efficiency or zero
     """
 
@@ -66,7 +67,7 @@ MAX_RANKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LibraryRank:
-    """A rank of a library's collective, whose instructions are unknown."""
+    """A rank in a collective of a library. Its instructions are unknown."""
 
     scratch_chunks: int = 0
     blocks: tuple[object, ...] = ()
@@ -74,7 +75,7 @@ class LibraryRank:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """A collective of a library. Implements `AnyProgram`, but does not know what the library moves when."""
+    """A collective of a library. Implements `AnyProgram`, but has no instructions or messages."""
 
     collective: Collective
     rank_count: int
@@ -135,7 +136,7 @@ def library_call_text(call: LibraryCall) -> str:
 
 
 def is_library_text(text: bytes) -> bool:
-    """Whether `text` begins like the text of a library's call."""
+    """Return whether `text` begins like the file of a library call."""
     return f'"{FORMAT}"'.encode() in text[:80]
 
 

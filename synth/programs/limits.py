@@ -1,9 +1,9 @@
 """Limits of a target as data, the check of a program against them, and the number of chunks per message.
 
-MSCCL's runtimes choose by size how many chunks of a step travel as one message. A slot of a connection is a part of its
-buffer, and a message has as many complete chunks as fit into a slot. So large vectors travel in more messages, and a
-program that is correct for small vectors may deadlock. Source: the kernels' choice of chunks per message in
-microsoft/msccl and Azure/msccl-executor-nccl.
+The MSCCL runtimes decide from the vector size how many chunks of a step go into one message. The buffer of a connection
+is divided into slots, and a message contains as many complete chunks as fit into one slot. Large vectors therefore need
+more messages, so a program that is correct for small vectors may deadlock with large ones. Source: the code that
+chooses the chunks per message in the kernels of microsoft/msccl and Azure/msccl-executor-nccl.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,24 +23,27 @@ from chorale.synth.programs.program import (
 )
 
 MOST_CHUNKS = 71
-"""Chunks of the largest message, and of the largest step."""
+"""Largest number of chunks in one message, and in one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageBuffer:
-    """The default buffer of a connection, and the part of it that one message may fill."""
+    """Default size of the buffer of a connection, and of a slot: the part of the buffer that one message may fill."""
 
     buffer_bytes: int
     slot_bytes: int
 
     def chunks_at(self, size_bytes: int, chunks: int) -> int:
-        """Return the chunks of a message if the vector has `size_bytes` (0: any size) and is cut into `chunks`."""
+        """Return the number of chunks per message for a vector of `size_bytes` (0: any size) with `chunks` chunks."""
         if size_bytes == 0:
             return 1
         return min(max(self.slot_bytes // -(-size_bytes // chunks), 1), MOST_CHUNKS)
 
     def largest_size(self, message_chunks: int, chunks: int) -> int | None:
-        """Return the bytes of the largest vector with messages of `message_chunks` or more; None for any size."""
+        """Return the largest vector size in bytes at which messages have at least `message_chunks` chunks.
+
+        None: no limit.
+        """
         return None if message_chunks <= 1 else chunks * (self.slot_bytes // message_chunks)
 
 
@@ -59,18 +62,18 @@ class TargetLimits:
     ranks:                    ranks of a program
     channels:                 channels of a program
     threadblocks:             thread blocks of a rank
-    resident_threadblocks:    thread blocks of a rank that always run at once; more may deadlock, so `lower` stays below
-    waitable_threadblocks:    number of blocks, from id 0 on, that can be waited for
+    resident_threadblocks:    thread blocks of a rank that can run simultaneously; with more, a program may deadlock
+    waitable_threadblocks:    other blocks can only wait for blocks with an id below this number
     blocks_per_direction:     blocks of one rank and channel that send (and likewise that receive)
     steps:                    steps of a thread block as written, `nop` included
     waits:                    waits of a thread block in total
     single_wait:              whether a step has at most one wait, so that each further wait needs a `nop`
     count:                    chunks of one instruction
     offset:                   largest first chunk of an operand
-    elements_per_rank:        elements that the reader keeps for one rank: root, all ranks, its blocks and steps
-    elements:                 elements of a file
+    elements_per_rank:        XML elements that the reader keeps for a rank: root, all ranks, own blocks and steps
+    elements:                 XML elements in a file
     fused_reductions:         longest run of local reductions that the runtime may fuse into one; None if it fuses none
-    largest_max_bytes:        bytes of the largest vector that a file may be for; None: any
+    largest_max_bytes:        largest vector size in bytes that a file may state; None: no limit
     one_sided_operations:     operations of a block if the runtime has puts and signals (see
                               `chorale.synth.programs.plans`); None if it has sends and receives
     alltoall_in_place:        whether an alltoall can be in place
@@ -101,7 +104,7 @@ class TargetLimits:
 
 
 def written_steps(columns: RankColumns, limits: TargetLimits) -> Column:
-    """Return the number of steps of each block as written, including `nop` steps for further waits."""
+    """Return the number of steps of each block in the file, including the `nop` steps added for additional waits."""
     if not limits.single_wait:
         return columns.lengths
     return np.diff(np.concatenate([[0], np.cumsum(np.maximum(columns.waits, 1))])[columns.first])
@@ -164,7 +167,10 @@ _REDUCE = OPS.index(Op.REDUCE)
 
 
 def _fused_runs(rank: int, block: int, columns: RankColumns, longest: int) -> Iterator[ProgramViolation]:
-    """Yield runs of reductions that are too long; a run ends if one of them waits, or is waited for."""
+    """Yield a violation for each run of fusable reductions that is too long.
+
+    A run ends at a reduction that waits, and after one that another block waits for.
+    """
     begin, end = columns.first[block : block + 2].tolist()
     waited = set(columns.wait_step[columns.wait_block == block].tolist())
     run = 0

@@ -1,4 +1,4 @@
-"""The memory of a rank: sizes of its buffers in chunks, and which cells input and output share."""
+"""The memory of a rank: sizes of its buffers in chunks, and which cells belong to both input and output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chorale.synth.programs.postconditions import AnyProgram
 
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
-"""Collectives whose vector has one shard per rank, so that N must be a multiple of the number of ranks."""
+"""For these collectives the vector has one shard per rank, so N must be a multiple of the number of ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Layout:
     cells: int
 
     def cell(self, ref: BufferRef) -> int:
-        """Return the cell of the first chunk of an operand; its other chunks follow."""
+        """Return the cell of the first chunk of an operand. The other chunks are in the following cells."""
         return self.base(ref.buffer) + ref.offset
 
     def base(self, buffer: Buffer) -> int:
@@ -53,7 +53,10 @@ class BufferShape:
 
     @property
     def identities(self) -> int:
-        """Number of different chunks of data: in an alltoall every rank has a different vector."""
+        """Number of distinct data chunks.
+
+        In an alltoall every rank has a different vector, so it is `chunks` * `ranks`.
+        """
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
     def initial_chunks(self, rank: int) -> slice:
@@ -102,8 +105,10 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 
 
 def declared_chunks(collective: Collective, chunks: int, ranks: int) -> tuple[int, int]:
-    """Return the chunks of input and output that a rank declares. A custom collective may use less than the complete
-    vector, although memory has room for it."""
+    """Return the numbers of input and output chunks that a rank declares.
+
+    A custom collective may declare fewer than the complete vector, although memory for all of it is available.
+    """
     if collective.custom is None:
         return buffer_chunks(collective.name, chunks, ranks)
     parts = max(1, chunks // collective.custom.chunks)

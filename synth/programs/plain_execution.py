@@ -1,6 +1,6 @@
-"""The order in which the instructions of a program can be executed, and executions in plain Python that follow it.
+"""Finds a valid order of the instructions of a program, and executes them in this order in plain Python.
 
-A program without races does the same in every such order, see `chorale.synth.programs.check_execution`.
+A program without races gives the same result in every valid order, see `chorale.synth.programs.check_execution`.
 """
 
 import math
@@ -20,25 +20,30 @@ Connection = tuple[int, int, int]
 
 
 def ends_of_block(rank: int, block: ThreadBlock) -> tuple[Connection, Connection]:
-    """Return the connections that `block` of `rank` receives from and sends to; NO_PEER at an end that it lacks."""
+    """Return the connections from which `block` of `rank` receives and to which it sends.
+
+    If the block does not receive or does not send, the peer in that connection is NO_PEER.
+    """
     source, target = (NO_PEER if peer is None else peer for peer in (block.recv_peer, block.send_peer))
     return (source, rank, block.channel), (rank, target, block.channel)
 
 
 def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Position], list[Position]]:
-    """Return an order in which instructions can be executed, and the instructions at which blocks are stuck for ever.
+    """Return a valid order of the instructions, and the instructions at which blocks hang because of a deadlock.
 
     Equal programs give equal orders. O(instructions * blocks that wait for one another).
 
     Args:
         program: A structurally sound program.
-        depth: Number of messages that a connection holds before its sender has to wait.
+        depth: Number of messages that a connection can buffer before its sender has to wait.
     """
     blocks = {
         (rank, index): block for rank, body in enumerate(program.ranks) for index, block in enumerate(body.blocks)
     }
     senders = {ends_of_block(at[0], block)[1]: at for at, block in blocks.items()}
-    woken: dict[tuple[int, int], list[tuple[int, int]]] = {at: [] for at in blocks}  # may go on when the block did
+    woken: dict[tuple[int, int], list[tuple[int, int]]] = {
+        at: [] for at in blocks
+    }  # blocks to check again after progress of this block
     for at, block in blocks.items():
         sender = senders.get(ends_of_block(at[0], block)[0])
         if sender is not None:
@@ -78,9 +83,9 @@ def execution_order(program: Program, depth: float = math.inf) -> tuple[list[Pos
 class Done(Generic[Value]):
     """An instruction that has been executed.
 
-    sender: the instruction that sent its message; None if it receives nothing
-    values: the result for each chunk, which is written, sent, or both
-    target: first cell of the memory that is written; None if none is
+    sender: position of the instruction that sent the received message; None if the instruction receives nothing
+    values: result for each chunk, which the instruction writes, sends, or both
+    target: first cell that is written; None if the instruction only sends
     """
 
     position: Position
@@ -90,10 +95,10 @@ class Done(Generic[Value]):
 
 
 class PlainExecution(ABC, Generic[Value]):
-    """Executes a structurally sound program on values of any kind; connections hold any number of messages.
+    """Executes a structurally sound program on values of any type. Connections hold any number of messages.
 
-    memory: the cells of all ranks, those of rank r from `first_cell[r]` on. Chunks that were never written are None, as
-            are sums with them.
+    memory: cells of all ranks; the cells of rank r begin at `first_cell[r]`. None stands for a chunk that was never
+            written and for a sum that contains one.
     """
 
     def __init__(self, program: Program) -> None:
@@ -115,7 +120,7 @@ class PlainExecution(ABC, Generic[Value]):
         return self.memory[first : first + chunks]
 
     def run(self) -> bool:
-        """Execute the program; return whether all blocks come to their end. O(chunks moved)."""
+        """Execute the program; return True if all blocks finish, False on a deadlock. O(chunks moved)."""
         order, stuck = execution_order(self.program)
         messages: dict[Connection, deque[tuple[Position, list[Value | None]]]] = defaultdict(deque)
         for position in order:

@@ -1,4 +1,4 @@
-"""The meaning of a collective: contents of chunks before and after it, as sets of contributions, and their check."""
+"""The semantics of a collective: what each chunk must contain before and after it, and a check of the results."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ class AnyRank(Protocol):
 class AnyProgram(Protocol):
     """A program in any form: instructions (`Program`), one-sided operations (`ExecutionPlan`), or a `LibraryCall`.
 
-    one_sided: whether senders write to memory of other ranks, so that no buffers of connections hold them back
+    one_sided: whether senders write directly to memory of other ranks, so that they never wait for connection buffers
     """
 
     @property
@@ -64,10 +64,11 @@ class AnyProgram(Protocol):
 
 
 class ChunkValues(NamedTuple):
-    """Contents of cells: each the sum of the contributions of some ranks to one chunk of the vector.
+    """Symbolic contents of cells. Each cell holds the sum of contributions of some ranks to one chunk of the vector.
 
-    identity: int64[cells], index of the chunk; NOTHING: never written; below: comes from a chunk that was never written
-    members:  uint64[cells, words], one bit per contributing rank; no words if the identity determines the contributor
+    identity: int64[cells], index of the chunk; NOTHING if the cell was never written; smaller values mark results that
+              were computed from a chunk that was never written
+    members:  uint64[cells, words], one bit per contributing rank; 0 words if the identity determines the contributor
     """
 
     identity: NDArray[np.int64]
@@ -75,7 +76,7 @@ class ChunkValues(NamedTuple):
 
 
 def words_of(task: AnyProgram) -> int:
-    """Return the number of words for a set of contributions; 0 if every chunk has only one contribution."""
+    """Return the number of 64-bit words per set of contributions; 0 if every chunk has exactly one contribution."""
     custom = custom_of(task)
     if custom is not None:
         return -(-custom.labels.largest // _WORD) if custom.reduces else 0
@@ -84,7 +85,7 @@ def words_of(task: AnyProgram) -> int:
 
 
 def custom_of(task: AnyProgram) -> CustomCollective | None:
-    """Return the requirements of a custom collective, in chunks of `task`; None for all other collectives."""
+    """Return the custom collective of `task`, divided into as many chunks as `task` has; None for other collectives."""
     custom = task.collective.custom
     return None if custom is None else _in_parts(custom, max(1, task.chunks // custom.chunks))
 
@@ -95,12 +96,12 @@ def _in_parts(custom: CustomCollective, parts: int) -> CustomCollective:
 
 
 def unwritten_values(cells: int, words: int) -> ChunkValues:
-    """Return cells that were never written."""
+    """Return the contents of `cells` cells that were never written."""
     return ChunkValues(np.full(cells, NOTHING, dtype=np.int64), np.zeros((cells, words), dtype=np.uint64))
 
 
 def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
-    """Return the contents of the chunks of the input of `rank`."""
+    """Return the initial contents of the input of `rank`, chunk by chunk."""
     custom = custom_of(task)
     if custom is not None:
         return _custom_values(task, [((rank, chunk),) for chunk in range(custom.input_chunks)])
@@ -115,7 +116,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
 
 
 def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
-    """Return the required contents of the chunks of the output of `rank`; None if its output is not defined."""
+    """Return the required contents of the output of `rank`, chunk by chunk; None if any output is allowed."""
     custom = custom_of(task)
     if custom is not None:
         wanted: list[tuple[Cell, ...]] = [()] * custom.output_chunks
@@ -163,7 +164,7 @@ def _members(values: ChunkValues, cell: int, task: AnyProgram) -> list[int]:
 
 
 def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> ChunkValues:
-    """Return cells of the chunks `identity`, each the sum of the contributions of `members`."""
+    """Return cells that hold the chunks `identity`, each summed over the contributions of `members`."""
     words = [0] * words_of(task)
     if words:
         for rank in members:
@@ -186,7 +187,7 @@ def _custom_values(task: AnyProgram, sources: Sequence[Sequence[Cell]]) -> Chunk
 
 
 def contribution_names(custom: CustomCollective, family: int, members: Sequence[int]) -> str:
-    """Return the names of the chunks of inputs that are `members` of a family, in a few words."""
+    """Return a short text that names the input chunks that are `members` of `family`."""
     cells = [custom.labels.members[family][member] for member in members]
     names = " + ".join(f"i[{chunk}] of rank {rank}" for rank, chunk in cells[:_MAX_NAMED])
     return names + (" + ..." if len(cells) > _MAX_NAMED else "")
@@ -199,16 +200,16 @@ MAX_REPORTED = 20
 def result_violations(
     task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: ChunkValues, first_rank: int = 0
 ) -> list[ProgramViolation]:
-    """Return chunks of outputs with wrong contents, and, out of place, chunks of inputs that have changed.
+    """Return violations for output chunks with wrong contents and, out of place, for input chunks that were changed.
 
     O(chunks of these ranks).
 
     Args:
         task: The program.
-        layouts: Memory of each rank from `first_rank` on.
-        first_cell: First cell of each of these ranks in `memory`.
-        memory: Contents at the end.
-        first_rank: The first of the ranks.
+        layouts: Memory layout of each checked rank.
+        first_cell: For each checked rank, its first cell in `memory`.
+        memory: Contents after the run.
+        first_rank: The first checked rank; the others follow it.
     """
     found: list[ProgramViolation] = []
     for rank, layout in enumerate(layouts, first_rank):

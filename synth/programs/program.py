@@ -1,4 +1,4 @@
-"""Programs: what each rank executes, stored as columns of numbers, with instructions as a view of them; violations.
+"""Programs (the instructions of each rank, stored as columns of numbers) and the violations found in them.
 
 A `Program` serves all XML targets. Buffers, instructions and chunks have the meaning that the MSCCL interpreters give
 them. Targets differ in names, limits and text, see `chorale.synth.targets.base`.
@@ -22,11 +22,11 @@ from chorale.synth.programs.plans.options import WHOLE_CHUNKS, PlanOptions
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
-"""Number of messages that a sender can be ahead of its receiver on one connection."""
+"""How many messages a connection can buffer before its sender has to wait for the receiver."""
 Buffer = Literal["i", "o", "s"]
 """Input, output, scratch."""
 Position = tuple[int, int, int]
-"""Rank, block of that rank, step of that block."""
+"""(rank, block within the rank, step within the block)."""
 
 
 def as_protocol(text: str) -> Protocol:
@@ -59,7 +59,7 @@ class Op(StrEnum):
     RECV_COPY_SEND = "rcs"  # dst = net; send net
     RECV_REDUCE_SEND = "rrs"  # send net + src; nothing is stored
     RECV_REDUCE_COPY = "rrc"  # dst = net + src
-    RECV_REDUCE_COPY_SEND = "rrcs"  # dst = net + src; send the same
+    RECV_REDUCE_COPY_SEND = "rrcs"  # dst = net + src; send dst
     COPY = "cpy"  # dst = src, local
     REDUCE = "re"  # dst = dst + src, local
 
@@ -106,8 +106,8 @@ class Wait:
 class Instruction:
     """One instruction on `count` consecutive chunks, which starts when all `waits` are met.
 
-    Waits refer to instruction numbers within a block. A target that allows one wait per step writes the others as `nop`
-    steps and renumbers.
+    Waits refer to instruction numbers within a block. A target that allows only one wait per step writes additional
+    waits as `nop` steps and renumbers the steps.
     """
 
     op: Op
@@ -119,8 +119,10 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """A strictly sequential list of instructions, on one channel, with at most one rank to send to and one to receive
-    from."""
+    """Instructions that run strictly one after the other, on one channel.
+
+    A block sends to at most one rank (`send_peer`) and receives from at most one (`recv_peer`).
+    """
 
     send_peer: int | None
     recv_peer: int | None
@@ -130,7 +132,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """What one rank executes; the index of a block is its id. Chunk counts are those of whole buffers, or 0 if unused.
+    """What one rank executes. The index of a block is its id. Chunk counts cover the entire buffer; 0 if it is unused.
 
     `blocks` may be given as a tuple; it is stored as columns.
     """
@@ -163,11 +165,11 @@ class Program:
                 of a reduce_scatter have N / ranks chunks; all other buffers have N.
     in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`;
                 reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; otherwise `i[k]` is `o[k]`.
-    channels:   number of channels. A connection is (sender, receiver, channel); its messages match in order.
+    channels:   number of channels. A connection is (sender, receiver, channel); its k-th send matches its k-th receive.
     max_bytes:  size of the largest vector; 0 means no limit
     origin:     content id of the schedule it was lowered from; "" for a program read from elsewhere
-    plan:       how a one-sided runtime moves data; other runtimes ignore it
-    switches:   nodes of the network that the last ranks stand for: switches that add or multicast, see
+    plan:       options for one-sided runtimes, such as MSCCL++; other runtimes ignore them
+    switches:   switches that add or multicast. The last ranks of the program represent these network nodes, see
                 `chorale.synth.programs.switch_processes`
     """
 
@@ -213,9 +215,9 @@ class Program:
 class ProgramViolation:
     """A rule that a program breaks. `rule` is a stable short name, `message` one line that includes the place.
 
-    block, step: thread block of `rank` and number of an instruction in it; None if the rule is about more than that
-    chunk:       the chunk of the output whose contents are wrong
-    other:       rank, block and step of the other of two instructions that are not ordered
+    block, step: thread block of `rank` and instruction in it; None if the rule concerns a larger part of the program
+    chunk:       index of the output chunk that is wrong, if any
+    other:       for a race, position of the other instruction: (rank, block, step)
     """
 
     rule: str
@@ -249,24 +251,24 @@ NO_PEER = -1
 RECEIVES, SENDS, READS_SRC, WRITES_DST = (
     np.array([getattr(op, name) for op in OPS]) for name in ("receives", "sends", "reads_src", "writes_dst")
 )
-"""bool[ops]: properties of each of OPS."""
+"""bool[ops]: for each op in OPS, whether it receives, sends, reads src, writes dst."""
 
 Column = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankColumns:
-    """What one rank executes, as columns: of its blocks, of their instructions in order, and of the waits of these.
+    """What one rank executes, as columns: one row per block, per instruction (block by block), and per wait.
 
     send_peer, recv_peer: rank of each block, or NO_PEER
     channel:     channel of each block
-    first:       first instruction of each block, and the end of the last block
+    first:       first instruction of each block, followed by the number of instructions
     op:          index into OPS of each instruction
     src_buffer, dst_buffer: indices into BUFFERS
     src_offset, dst_offset: first chunks of the operands
     count:       chunks of each instruction
-    first_wait:  first wait of each instruction, and the end of the last
-    wait_block, wait_step: block and instruction that each wait is for
+    first_wait:  first wait of each instruction, followed by the number of waits
+    wait_block, wait_step: for each wait, the block and the instruction in it to wait for
     """
 
     send_peer: Column
@@ -311,7 +313,7 @@ class RankColumns:
 
 
 class ColumnBlocks(Sequence[ThreadBlock]):
-    """The blocks that `columns` describe, made on first use; equal to a tuple of the same blocks."""
+    """The blocks described by `columns`, created on first use. Compares equal to a tuple with equal blocks."""
 
     __slots__ = ("_objects", "columns")
 
@@ -418,5 +420,5 @@ def chunks_moved(program: Program) -> int:
 
 
 def ends_of(lengths: Sequence[int] | Column) -> Column:
-    """Return where each of several consecutive stretches of these lengths begins, and where the last one ends."""
+    """Return the start of each of several consecutive stretches with these `lengths`, followed by the total."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])

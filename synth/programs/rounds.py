@@ -1,14 +1,15 @@
 """Programs as rounds: in each round a rank does local steps, then posts all its sends and receives as one batch.
 
-PyTorch executes such batches. What a rank does in a round depends only on earlier rounds, so all ranks can post a round
-at once: each message is sent and received in the same round, the messages of a pair of ranks have the same order on
-both sides, and no message touches memory that another message of the round sends or receives. So a round cannot block,
-whatever is sent first.
+PyTorch executes batches of this kind. A rank's work in a round depends only on earlier rounds, so it can post all
+messages of a round at the same time: each message is sent and received in the same round, both ranks of a pair post
+their messages in the same order, and no message touches memory that another message of the round sends or receives.
+Therefore a round cannot deadlock, whichever message is sent first.
 
-The program is executed once without data, with all its waits and at its queue depth. This gives an order of its steps,
-of which only the dependences of memory are kept: each step is put into the first round that they allow. A message whose
-memory is still in use when it could be sent is received into spare memory, so that it waits for data alone. There are
-as many rounds as messages on the longest chain of dependences; none is empty.
+To find the rounds, the program is executed once without data, with all its waits and its queue depth. From the
+resulting order of steps only the memory dependences are kept, and each step is put into the earliest round that they
+allow. If the target memory of a message is still in use when the message could be sent, it is received into spare
+memory instead, so that a message only ever waits for its data. The number of rounds is the number of messages on the
+longest chain of dependences; no round is empty.
 """
 
 from collections import defaultdict, deque
@@ -23,7 +24,7 @@ from chorale.synth.programs.program import QUEUE_DEPTH, Op, Position, Program
 
 
 class LocalStep(NamedTuple):
-    """Store `chunks` cells at `target`: those at `left`, added to those at `right` unless `right` is None."""
+    """Copy `chunks` cells from `left` to `target`; if `right` is not None, add the cells from `right` to them."""
 
     target: int
     left: int
@@ -32,7 +33,7 @@ class LocalStep(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """`chunks` cells from `first` on are sent to `peer`, or received from it."""
+    """A message to or from `peer`, in the `chunks` cells that begin at cell `first`."""
 
     peer: int
     first: int
@@ -44,7 +45,7 @@ class Round:
     """One round of a rank.
 
     local:           steps to be done in order, before the messages
-    sends, receives: messages to be posted at the same time, those of a peer in order
+    sends, receives: messages to be posted at the same time; messages with one peer stay in this order
     """
 
     local: tuple[LocalStep, ...]
@@ -54,9 +55,9 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RankRounds:
-    """The work of a rank: `rounds`, as many on all ranks, and then the local steps `after`.
+    """The work of a rank: `rounds`, followed by the local steps `after`. All ranks have the same number of rounds.
 
-    Cells are those of `layout`, one chunk each, followed by `spare_cells` more.
+    A cell holds one chunk. The cells of `layout` come first, then `spare_cells` spare cells.
     """
 
     layout: Layout
@@ -72,10 +73,10 @@ class ProgramBlocks(InvalidInput):
 
 
 class _RankTimes:
-    """When the cells of a rank are touched: at time 2k by local steps before round k, at 2k + 1 by messages of round k.
+    """The times at which cells of a rank are used: 2k for local steps before round k, 2k + 1 for messages of round k.
 
-    Cells after those of `layout` are spare memory. Each piece of it is used once, so that `packed` lets pieces share
-    memory.
+    Cells after those of `layout` are spare memory. Each piece of spare memory is used only once here; `packed` then
+    lets pieces with disjoint times share memory.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -93,7 +94,7 @@ class _RankTimes:
         return time
 
     def spare(self, count: int, time: int) -> int:
-        """Return the first of `count` new cells that receive a message at `time`."""
+        """Allocate `count` spare cells for a message received at `time`; return the first."""
         first = len(self._written)
         self._written += [time] * count
         self._read += [0] * count
@@ -101,7 +102,11 @@ class _RankTimes:
         return first
 
     def receive(self, first: int, count: int, time: int) -> int:
-        """Store a message that arrives at `time` in cells from `first` on; return the cells to receive it into."""
+        """Record a message of `count` cells that arrives at `time` and belongs at `first`.
+
+        Returns:
+            The first cell to receive it into: `first`, or spare memory if those cells are still in use.
+        """
         cells = slice(first, first + count)
         if max(*self._written[cells], *self._read[cells]) < time:
             self._written[cells] = [time] * count
@@ -111,7 +116,7 @@ class _RankTimes:
         return spare
 
     def local(self, step: LocalStep) -> None:
-        """Do a local step as early as possible."""
+        """Schedule a local step at the earliest possible time."""
         operands = [slice(at, at + step.chunks) for at in (step.left, step.right) if at is not None]
         target = slice(step.target, step.target + step.chunks)
         latest = max(*self._read[target], *self._written[target], *(max(self._written[cells]) for cells in operands))
@@ -122,7 +127,10 @@ class _RankTimes:
         self.steps.append((time, step))
 
     def packed(self) -> tuple[dict[int, int], int]:
-        """Return the place of each piece of spare memory, by its first cell, and the number of spare cells needed."""
+        """Let pieces of spare memory share cells.
+
+        Return new first cell by old first cell, and the spare cells needed.
+        """
         moved, end = {}, self.layout.cells
         free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by count: time of the last use, cell
         for time, first, count in sorted(self._spare):
@@ -150,7 +158,7 @@ class _Message(NamedTuple):
 
 
 class _Delivery(NamedTuple):
-    """A message with its cells at both ends."""
+    """A message, with its first cell at the sender (`source`) and at the receiver (`target`)."""
 
     round: int
     sender: int
@@ -168,7 +176,7 @@ def rounds_of(program: Program) -> tuple[RankRounds, ...]:
 
     Raises:
         ProgramBlocks: The program deadlocks.
-        InvalidInput: Both ends of a message differ in their number of chunks.
+        InvalidInput: A receive expects a different number of chunks than its message has.
     """
     order, stuck = execution_order(program, QUEUE_DEPTH[program.protocol])
     if stuck:
@@ -200,7 +208,7 @@ def rounds_of(program: Program) -> tuple[RankRounds, ...]:
 
 
 def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]) -> list[_Delivery]:
-    """Execute the instructions in `order`, which fills in `times`; return all messages."""
+    """Execute the instructions in `order` and record memory accesses in `times`; return all messages."""
     found: list[_Delivery] = []
     queues: dict[Connection, deque[_Message]] = defaultdict(deque)
     messages = 0
@@ -237,10 +245,13 @@ def _deliveries(program: Program, order: list[Position], times: list[_RankTimes]
 
 
 def _joined(program: Program, times: list[_RankTimes], deliveries: list[_Delivery]) -> list[_Delivery]:
-    """Return the messages of each round and pair in order; messages that follow each other in memory become one."""
+    """Return the messages sorted by round and pair of ranks.
+
+    Merge messages that are adjacent in memory at both ends.
+    """
 
     def follows(last: _Delivery, each: _Delivery) -> bool:
-        """Return whether `each` lies behind `last` in the same buffers, none of them spare memory."""
+        """Return whether `each` directly follows `last` in the same buffer at both ends, outside spare memory."""
         sides = ((last.sender, last.source, each.source), (last.receiver, last.target, each.target))
         layouts = [times[rank].layout for rank, _, _ in sides]
         return all(

@@ -1,6 +1,6 @@
-"""Programs in which switches add or multicast: each of these switches is a process after the ranks.
+"""Programs in which switches add or multicast. Each of these switches is a process, numbered after the ranks.
 
-A switch contributes no data and needs no result, so all processes together execute a custom collective.
+A switch contributes no data and needs no result. Therefore the program of all processes is a custom collective.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _IDLE = (ThreadBlock(None, None, 0, ()),)
 
 
 def collective_of_ranks(program: AnyProgram) -> Collective:
-    """Return the collective that `program` executes for its ranks, without switches."""
+    """Return the collective that `program` executes from the point of view of the ranks, ignoring switch processes."""
     custom = program.collective.custom
     if not isinstance(program, Program) or not program.switches or custom is None:
         return program.collective
@@ -32,9 +32,10 @@ def rank_count(program: AnyProgram) -> int:
 
 @lru_cache(maxsize=16)
 def switch_collective(collective: Collective, ranks: int, switches: int) -> Collective:
-    """Return the collective of `ranks` ranks followed by `switches` switches that gives the ranks `collective`.
+    """Return the custom collective in which `ranks` ranks get the result of `collective`, with help of the switches.
 
-    Input and output are the complete vector, in place. InvalidInput for an alltoall. O(ranks^2).
+    The processes are the ranks, followed by `switches` switches. Input and output are the complete vector, in place.
+    Raises InvalidInput for an alltoall or an uneven collective. O(ranks^2).
     """
     if collective.name in (CollectiveName.ALLTOALL, CollectiveName.CUSTOM) or collective.name.is_uneven:
         rule = "switches cannot help with {}"
@@ -57,17 +58,17 @@ def _chunks(collective: Collective, rank: int, chunks: int) -> Iterable[int]:
 
 
 def _sources(collective: Collective, ranks: int, chunk: int) -> Iterable[int]:
-    """Return the ranks whose contributions are added in a chunk of a result."""
+    """Return the ranks that contribute to the result in `chunk`."""
     if collective.name == CollectiveName.ALLGATHER:
         return (chunk,)
     return (collective.root or 0,) if collective.name == CollectiveName.BROADCAST else range(ranks)
 
 
 def with_idle_switches(program: Program, switches: tuple[int, ...]) -> Program:
-    """Return a program of ranks with processes for `switches` that do nothing, for comparisons.
+    """Add idle processes for `switches` to a program, so that it can be compared with programs in which they act.
 
     Raises:
-        InvalidInput: The program is not in place in the way programs are lowered, or uses other switches.
+        InvalidInput: The program is not in place, names two buffers, or already uses other switches.
     """
     if program.switches == switches:
         return program

@@ -1,10 +1,15 @@
-"""What blocks know of each other in runs of a plan: vector clocks, signals, semaphores, barriers and proxies.
+"""Vector clocks of the blocks of a plan: what each block knows about the progress of the others.
 
-Component b of a clock counts the operations of block b, up to the last of its `nop`s. Further components count the
-operations of the proxy behind each port, and contain for each rank the number of its calls that have begun. The first
-row, ORDERED, is what happened and can be seen. The last row, HAPPENED, also contains what is known to have happened
-without an order of memory: a relaxed signal or a packet gives no more than that. Without such operations, clocks have
-one row. A block knows what all its threads know; until the next `nop` a single thread also knows what it waited for.
+Clocks are updated by signals, semaphores, barriers and port proxies. Component b of a clock counts the operations of
+block b, up to its last `nop`. The components after the blocks count the operations of the proxy of each port, and the
+last ones hold the number of calls that each rank has begun.
+
+A clock has two rows. ORDERED covers operations that have happened and whose writes are visible. HAPPENED also covers
+operations that are known to have happened, but whose writes may not be visible yet: relaxed signals and packets give no
+more than that. If a plan has no relaxed operations, its clocks have only one row.
+
+The clock of a block contains what all its threads know. Until the next `nop`, a thread may also know what it alone has
+waited for.
 """
 
 from collections import Counter, defaultdict, deque
@@ -22,11 +27,11 @@ Clock = NDArray[np.signedinteger[Any]]
 
 ORDERED, HAPPENED = 0, -1
 MOST_REPEATS = 2
-"""Parts that pipelines are cut into, see `chorale.synth.programs.plans.moves`."""
+"""Largest number of parts into which pipelines are cut here; see `chorale.synth.programs.plans.moves`."""
 
 
 def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
-    """Return the number of blocks and proxies that have a clock, of rows, and of components."""
+    """Return the shape of all clocks: number of clocks (one per block or proxy), rows, and components."""
     owners = sum(len(body.blocks) + len(body.port_peers) for body in plan.ranks)
     operations = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
     is_relaxed = any(body.port_peers or body.switches for body in plan.ranks) or any(
@@ -36,7 +41,7 @@ def clock_shape(plan: ExecutionPlan) -> tuple[int, int, int]:
 
 
 class PlanClocks:
-    """Clocks of all blocks and proxies, and the signals between them. `latest`: an upper bound of all times."""
+    """Clocks of all blocks and proxies, and the signals between them. `latest`: an upper bound on all clock values."""
 
     def __init__(self, plan: ExecutionPlan, calls: int, latest: int) -> None:
         self._plan = plan
@@ -63,9 +68,9 @@ class PlanClocks:
                 self._released[rank, number].extend(nothing * min(value, MOST_REPEATS * calls * acquired[number]))
 
     def begin(self, rank: int, call: int, blocks: Sequence[int]) -> None:
-        """End the previous call of all `blocks` of `rank`, share what they know, and begin `call`.
+        """End the previous call on all `blocks` of `rank`, merge their clocks, and begin `call`.
 
-        A call ends when the ports of the rank have read what they were given.
+        A call ends only after the ports of the rank have read all data that they were told to send.
         """
         for block in blocks:
             self.join(block)
@@ -112,7 +117,7 @@ class PlanClocks:
         return [self._signals[rank, n, operation.kind] for n in step.channels] if operation.action.waits else []
 
     def signal(self, block: int, step: Step, thread: int) -> None:
-        """Signal the peer of a channel with what `thread` of `block` knows; through a port, its proxy does it later."""
+        """Send the clock of `thread` of `block` to the peer of its channel. For a port, the proxy sends it later."""
         rank, number, kind = self.owner[block], step.channels[thread], step.operation.kind
         news = self.push(block, thread, number) if kind == "port" else self._knowledge(block, thread)
         if kind != "port" and step.operation.action is Action.RELAXED_SIGNAL:
@@ -121,7 +126,10 @@ class PlanClocks:
         self._signals[peer, other, kind].append(news)
 
     def push(self, block: int, thread: int, number: int) -> Clock:
-        """Let the proxy of port `number` work after everything that `thread` knows; return what is known after it."""
+        """Let the proxy of port `number` do one operation after everything that `thread` knows.
+
+        Return the new proxy clock.
+        """
         proxy = self.proxy[self.owner[block], number]
         clock = self.clock[proxy]
         np.maximum(clock, self._knowledge(block, thread), out=clock)
@@ -130,20 +138,20 @@ class PlanClocks:
         return np.asarray(clock.copy())
 
     def hear(self, block: int, thread: int, news: Clock) -> None:
-        """Let one thread of `block` know `news`, which must not be changed afterwards."""
+        """Add the clock `news` to what one thread of `block` knows. The caller must not modify `news` afterwards."""
         held = self._threads[block].get(thread)
         self._threads[block][thread] = news if held is None else np.maximum(held, news)
 
     def tick(self, block: int) -> None:
-        """Let `block` come to its next operation."""
+        """Advance the time of `block` by one operation."""
         self._time[block] += 1
 
     def time(self, component: int) -> int:
-        """Return the time of what a block or proxy does now; for a block it is over with the next nop."""
+        """Return the time of the current operation of a block or proxy. For a block, it ends at the next nop."""
         return self._time[component]
 
     def packet(self, component: int) -> Clock:
-        """Return what a packet written now conveys: everything that its writer has done, including this write."""
+        """Return what a packet written now tells its reader: all that its writer has done, including this write."""
         news = self.clock[component, HAPPENED].copy()
         news[component] = self.time(component)
         return np.asarray(news)
@@ -156,15 +164,15 @@ class PlanClocks:
         self._threads[block].clear()
 
     def _knowledge(self, block: int, thread: int) -> Clock:
-        """Return what a thread may pass on; the data that its block moves now are not included."""
+        """Return what a thread may pass on to others. The current data movement of its block is not included."""
         heard = self._threads[block].get(thread)
         return np.asarray(self.clock[block].copy() if heard is None else np.maximum(self.clock[block], heard))
 
     def _meet(self, block: int, number: int, blocks: int) -> bool:
-        """Arrive at a barrier, or go on from it when all have arrived."""
+        """Let `block` arrive at a barrier; return True once all blocks have arrived, so that it may continue."""
         met = self._met[self.owner[block], number]
         if met.get(block) == 1:
-            del met[block]  # the others have released it
+            del met[block]  # the last block to arrive has released it
             return True
         met.setdefault(block, 0)
         if len(met) < blocks or any(met.values()):
