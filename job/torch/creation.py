@@ -64,10 +64,12 @@ def group_programs(
     settings: JobSettings,
     batches: Callable[[], InnerGroup] | None = None,
 ) -> GroupPrograms:
-    """Return the programs for the group of `members`, ranks of the job; all of them call this, `rank` by position.
+    """Return the programs for the group of `members` (ranks of the job). All members call this together.
 
-    store: of torch, for this group alone; timeout: for meeting, and for each run
-    batches: makes a group for batched sends and receives; without it the engine is the only transport
+    rank:    position of this process in `members`
+    store:   store of torch that only this group uses
+    timeout: time limit for connecting, and for each run
+    batches: creates a group for batched sends and receives; if it is None, the engine is the only transport
     """
     limit_s = timeout.total_seconds()
     member = GroupMember(rank, tuple(members), store, limit_s)
@@ -101,10 +103,10 @@ def group_programs(
 
 @dataclass(slots=True)
 class _Loader:
-    """Connects a member of a group for the programs of tables.
+    """Loads tables for one member of a group and connects it to the other members.
 
     batched:   transports that serve all tables, by type of device
-    job_ranks: of the first table, 0 without one
+    job_ranks: number of ranks of the first table, 0 without a table
     """
 
     member: GroupMember
@@ -115,7 +117,7 @@ class _Loader:
     turns: int = 0
 
     def first(self, table: Table | None, digest: str, exchange: StoreExchange) -> LoadedTable:
-        """Return the table with which the group begins; None is a job without one. Raises as GroupEngine does."""
+        """Load the first table of the group; `table` is None in a job without one. Raises what GroupEngine raises."""
         members, settings = self.member.members, self.settings
         if table is None:
             require_one_table(members, [texts[0] for texts in exchange([digest])])
@@ -134,7 +136,7 @@ class _Loader:
             loaded = LoadedTable(digest, entries, {"cpu": transport}, (transport,), digests=plans)
         if not plans or settings.transport not in ("auto", "stand-in"):
             return loaded
-        texts = {}  # with the largest vectors for which plans get memory
+        texts = {}  # text of each plan -> size in bytes of the largest vector for which it gets memory
         for name in plans:
             largest = [entry.max_bytes or 2**62 for entry in table.entries if entry.program == name]
             texts[table.programs[name].text] = min(settings.plan_bytes, *largest)
@@ -143,7 +145,7 @@ class _Loader:
         return loaded if kernels is None else replace(loaded, owned=(*loaded.owned, kernels), plans=kernels)
 
     def another(self, table: Table, digest: str, exchange: StoreExchange) -> LoadedTable:
-        """Return a table to which the group may switch. InvalidInput for one of another number of ranks."""
+        """Load a table to which the group may switch. InvalidInput if it is for another number of ranks."""
         if table.ranks != self.job_ranks:
             rule = f"a new table must be for the {self.job_ranks} ranks of the job"
             raise InvalidInput(rule, f"{table.ranks}", "write one for them")
@@ -161,7 +163,7 @@ def _meeting_host(store: Any) -> str | None:
 
 
 def _at_end(settings: JobSettings) -> Callable[[], None]:
-    """Let rank 0 report. Return the function to call at the end of the job."""
+    """Set up the report and the status file of this process. Return the function to call at the end of the job."""
     write = report_at_end(settings.report)
     status = StatusFile(Path(settings.status)) if settings.status else None
 

@@ -1,4 +1,4 @@
-"""Whether the GPUs of a group reach each other's memory, and the plans that then run on them."""
+"""Checks whether the GPUs of a group can access each other's memory, and if so prepares its plans on them."""
 
 import hashlib
 import os
@@ -28,13 +28,14 @@ OVERLAPPING = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"
 def device_transport(
     member: GroupMember, name: str, texts: Mapping[bytes, int], stands_in: bool
 ) -> DeviceTransport | None:
-    """Return what runs the plans in `texts`, each for vectors of at most so many bytes; all ranks call this.
+    """Return the transport that runs the plans in `texts`, or None on all ranks if plans cannot run; all ranks call it.
 
-    None on all ranks where one has no GPU, they do not all reach each other, or one cannot prepare its part, which is
-    then said.
+    Plans cannot run if a rank has no GPU, if GPUs cannot access each other's memory, or if a rank fails to prepare its
+    plans; the last case is reported on stderr.
 
-    name:      of the table, used once in this group
-    stands_in: whether processors stand in for GPUs
+    name:      name for this table, different from all names used before in this group
+    texts:     text of each plan -> largest size in bytes that it has to handle
+    stands_in: whether CPUs replace the GPUs
     """
     exchange, transport, reason = member.exchanges(f"plans-{name}"), None, ""
     facts = [] if stands_in else exchange(_facts())
@@ -50,7 +51,7 @@ def device_transport(
             own = f"chorale-{'-'.join(map(str, member.members))}-{name}"
             device = CudaDevice(member.rank, len(member.members), dist.PrefixStore(own, member.store), own, sharing)
             most_blocks = min(int(blocks) for _, _, blocks in facts) // sharing
-        device.prepare(Arithmetic(DataType.FLOAT32))  # whether there is a compiler is known now
+        device.prepare(Arithmetic(DataType.FLOAT32))  # fails here, not later, if there is no compiler
         requests = {}
         for text, most_bytes in texts.items():
             plan = lift_code(text)
@@ -59,7 +60,7 @@ def device_transport(
                 requests[hashlib.sha256(text).hexdigest()] = RequestedPlan(plan, min(most_bytes, plan.max_bytes))
         plans = GroupPlans(device, member.rank, len(member.members), requests, DeviceOptions(limit_s=member.limit_s))
         transport = DeviceTransport(device.name, STAND_IN if stands_in else "kernel", plans)
-    except Exception as error:  # whatever it is, no rank runs plans then
+    except Exception as error:  # after any error, no rank runs plans
         reason = f"{type(error).__name__}: {error}"
     for rank, (other,) in enumerate(member.exchanges(f"ready-{name}")([reason])):
         if other:
@@ -70,7 +71,7 @@ def device_transport(
 
 
 def _facts() -> list[str]:
-    """Return host, GPU and how many thread blocks it runs at once; nothing where there is none that plans run on."""
+    """Return host name, GPU and its number of multiprocessors; an empty list if there is no GPU that can run plans."""
     if not torch.cuda.is_available() or torch.version.hip:
         return []
     own, others = torch.cuda.current_device(), range(torch.cuda.device_count())
@@ -81,7 +82,9 @@ def _facts() -> list[str]:
 
 
 def _sharing(facts: Sequence[Sequence[str]]) -> int:
-    """Return how many ranks share a GPU, 0 where plans cannot run: not all on GPUs of one host, or shared ones."""
+    """Return the largest number of ranks on one GPU; 0 if plans cannot run because a rank has no GPU, ranks are on
+    several hosts, or a GPU is shared without torch's permission (see OVERLAPPING).
+    """
     if not facts or not all(facts) or len({host for host, *_ in facts}) > 1:
         return 0
     most = max(Counter(gpu for _, gpu, _ in facts).values())

@@ -1,4 +1,4 @@
-"""Functions of torch.distributed that ask for the name of a backend before they ask the group: they know ours, too."""
+"""Extends functions of torch.distributed that only accept backends whose names they know, so that they accept ours."""
 
 from functools import cache, wraps
 from typing import Any
@@ -11,7 +11,7 @@ from chorale.job.torch.inner import DelegatingGroup
 
 @cache
 def extend_torch() -> None:
-    """Have `split_group` and `monitored_barrier` serve groups of this backend; other groups are torch's, as before."""
+    """Make torch's `split_group` and `monitored_barrier` work for groups of this backend; others work as before."""
     for function in (_split_group, _monitored_barrier):
         name = function.__name__.removeprefix("_")
         given = getattr(distributed_c10d, name)
@@ -37,7 +37,9 @@ def _split_group(
     group_desc: str | None = None,
     **_: Any,
 ) -> Any:
-    """Return this rank's group of `split_ranks`, positions in `parent`, by which each rank is in one group at most."""
+    """Create the groups in `split_ranks` (positions in `parent`, no rank in two lists). Return the group of this rank,
+    None if it is in no list.
+    """
     positions = [rank for ranks in split_ranks or () for rank in ranks]
     if not positions or len(set(positions)) < len(positions):
         raise ValueError(f"split_ranks must be lists of ranks, each rank in one of them at most; got {split_ranks}")

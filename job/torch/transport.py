@@ -32,13 +32,13 @@ _MOVED = (
     *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz"),
 )
 MOVED_DTYPES = frozenset(getattr(torch, name) for name in _MOVED if hasattr(torch, name))
-"""Types of elements that programs move as bytes, and do not add."""
+"""Element types that programs can move (as bytes) but not add."""
 
 
 class Transport(Protocol):
     """Runs programs for one group on one type of device. One thread at a time calls it, in the same order on all ranks.
 
-    by:           its name in reports
+    by:           name of the transport in reports
     is_connected: whether all ranks are connected, so that a run can be captured in a CUDA graph
     """
 
@@ -70,7 +70,7 @@ class EngineTransport(GroupEngine):
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. EngineError if it does not end well."""
+        """See Transport. Raises EngineError if the run fails."""
         assert entry.program is not None
         memory = source.data_ptr(), target.data_ptr(), max(source.numel(), target.numel())
         program = self.programs[entry.program]
@@ -78,7 +78,7 @@ class EngineTransport(GroupEngine):
 
 
 class DeviceTransport:
-    """Plans run as kernels, by `plans` of the group; name: of the type of device; by: see Transport."""
+    """Runs plans as kernels. name: type of device; by: see Transport; plans: the plans of the group"""
 
     is_connected = True
 
@@ -87,18 +87,18 @@ class DeviceTransport:
         self._is_told = False
 
     def empty(self, elements: int, dtype: Any) -> Any:
-        """Return a tensor of zeros that plans use where it is; all ranks call this at once."""
+        """Return a tensor of zeros that plans access directly, without copies; all ranks call this together."""
         return self._plans.empty(elements, dtype)
 
     def fits(self, digest: str, size_bytes: int) -> bool:
-        """Return whether there is room for vectors of that size: all ranks find the same."""
+        """Return whether the plan's memory is large enough for a vector of `size_bytes`; equal on all ranks."""
         return self._plans.fits(digest, size_bytes, torch.uint8)
 
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. RuntimeError where a kernel gave up by now, which says who waited for whom; InvalidInput for
-        a call that nobody made before it goes into a CUDA graph."""
+        """See Transport. Raises RuntimeError, with the blocked steps, if an earlier kernel gave up, and InvalidInput if
+        a call is captured in a CUDA graph without an equal call before."""
         digest = str(entry.program)
         self._require_whole()
         ready = not is_captured(source.device) or self._plans.is_ready(digest, source, target, operation)
@@ -109,7 +109,7 @@ class DeviceTransport:
             self._require_whole()
 
     def close(self) -> None:
-        """Say on stderr if a kernel gave up since the last call. Memory goes with the last tensor."""
+        """Report on stderr if a kernel gave up after the last call. The memory is freed with its last tensor."""
         failure, is_told, self._is_told = self._plans.failure(), self._is_told, True
         if failure is not None and not is_told:
             sys.stderr.write(f"chorale: {failure}\n")
@@ -124,11 +124,11 @@ class DeviceTransport:
 class LoadedTable:
     """A tuning table as one group runs it: its entries for this group, and the transports for its programs.
 
-    digest:     of the table, empty without a table
-    entries:    None without a table
-    transports: by type of device
-    owned:      transports that are closed with this table; others serve several tables
-    plans:      runs plans, None if nothing does; digests: of the programs that are plans
+    digest:     digest of the table, empty without a table
+    entries:    the table's entries for this group; None without a table
+    transports: transport for each type of device
+    owned:      transports that are closed with this table; the other transports serve several tables
+    plans:      transport that runs plans, None if plans cannot run; digests: digests of the programs that are plans
     """
 
     digest: str
@@ -139,7 +139,7 @@ class LoadedTable:
     digests: frozenset[str] = frozenset()
 
     def transport(self, entry: JobEntry, device: str, size_bytes: int) -> Transport | Fallback:
-        """Return what runs the program of `entry` on a type of device, or why nothing does."""
+        """Return the transport that runs the program of `entry` on a type of device, or the reason for a fallback."""
         if entry.program not in self.digests:
             return self.transports.get(device, Fallback.DEVICE)
         if self.plans is None or self.plans.name != device:
@@ -147,7 +147,7 @@ class LoadedTable:
         return self.plans if self.plans.fits(str(entry.program), size_bytes) else Fallback.ROOM
 
     def close(self) -> None:
-        """End the connections of this table alone. Safe to call twice."""
+        """End the connections that only this table uses. Safe to call twice."""
         for transport in self.owned:
             transport.close()
 
@@ -169,9 +169,9 @@ def require_capturable(is_connected: bool, is_idle: bool, collective: str, size_
 
 
 class StreamOrder:
-    """The place of one run among the streams of a device; nothing to order in the processor's memory.
+    """Orders one run relative to other work on the streams of an accelerator; does nothing for CPU memory.
 
-    Made in the thread that calls; `on_stream` is for the thread that runs, `join` for any that waits.
+    The caller's thread creates it, the thread that runs the program uses `on_stream`, and waiting threads use `join`.
     """
 
     def __init__(self, device: Any, is_awaited: bool) -> None:
@@ -220,7 +220,7 @@ class StreamOrder:
             self._module.current_stream(self.device).wait_event(self._done)
 
     def is_over(self) -> bool:
-        """Return whether a run on the group's stream is over; one on the caller's own is not looked at."""
+        """Return whether a run on the group's stream is over; always true for a run on the caller's stream."""
         return self._done is None or bool(self._done.query())
 
 
@@ -234,7 +234,7 @@ _COMBINE: Mapping[ReduceOp, Callable[..., Any]] = {
 
 
 class BatchedTransport:
-    """Runs programs for `rank` of `group`, a process group of torch that nobody else sends by at the same time.
+    """Runs programs for `rank` of `group`, a process group of torch that nobody else uses at the same time.
 
     Not thread-safe: one run at a time, in the same order on all ranks.
     """
@@ -242,22 +242,22 @@ class BatchedTransport:
     by = "batches"
 
     def __init__(self, group: Any, rank: int, programs: Mapping[str, TableProgram]) -> None:
-        """programs: by digest; each is read when it is first run."""
+        """programs: programs by digest; each is parsed when it first runs"""
         self._group, self._rank, self._programs = group, rank, dict(programs)
         self._read: dict[str, _RankProgram] = {}
         self.is_connected = False
 
     def add(self, programs: Mapping[str, TableProgram]) -> None:
-        """Let it run `programs`, too."""
+        """Add `programs` (by digest) to those that it can run."""
         self._programs |= programs
 
     def run(
         self, entry: JobEntry, collective: str, source: Any, target: Any, operation: ReduceOp, limit_s: float
     ) -> None:
-        """See Transport. Errors of torch about messages that arrive late or never are passed on.
+        """See Transport. Raises torch's errors about messages that arrive late or never.
 
-        On an accelerator its stream waits for messages. A time-out would make the thread wait in every round and cannot
-        be captured in a CUDA graph, so the backend's own watchdog supervises them.
+        On an accelerator, the stream waits for messages, not the thread. A time-out would make the thread wait in every
+        round and cannot be captured in a CUDA graph, so the backend's own watchdog ends runs that hang.
         """
         assert entry.program is not None
         if max(source.numel(), target.numel()) == 0:
@@ -327,7 +327,7 @@ class _Memory:
         self.device = source.device
         shards = part.ranks if part.name in SPLIT_BY_RANK else 1
         shard = max(source.numel(), target.numel()) // shards
-        chunks = part.chunks // shards  # of a shard
+        chunks = part.chunks // shards  # chunks of a shard
         self._chunk = -(-shard // chunks)
         self._shard, self._padded = shard, self._chunk * chunks
         self._output: Any = None
@@ -340,7 +340,7 @@ class _Memory:
         self._pieces = list(zip(starts, pieces, strict=True))[::-1]
 
     def cells(self, first: int, count: int) -> Any:
-        """Return the elements of `count` cells."""
+        """Return the elements of `count` cells from number `first` on."""
         start, piece = next(entry for entry in self._pieces if entry[0] <= first)
         return piece[(first - start) * self._chunk : (first - start + count) * self._chunk]
 
@@ -354,7 +354,7 @@ class _Memory:
                 _COMBINE[operation](self.cells(left, count), self.cells(right, count), out=result)
 
     def finish(self, operation: ReduceOp) -> None:
-        """Put the result into the caller's memory."""
+        """Copy the result into the caller's tensor if it is not there already."""
         part = self._part
         if part.name == CollectiveName.REDUCE and part.rank != part.root:
             return

@@ -1,4 +1,4 @@
-"""Types of elements as torch and as the engine call them."""
+"""Maps torch's element types to the engine's."""
 
 import torch
 
@@ -14,4 +14,4 @@ DTYPES = {
     torch.int8: DataType.INT8,
     torch.uint8: DataType.UINT8,
 }
-"""Types that plans and programs run on; tables have the names of DataType in small letters."""
+"""Types that plans and programs support; tables use the names of DataType in lower case."""

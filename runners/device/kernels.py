@@ -1,7 +1,7 @@
-"""The executor of plans as a kernel: compiled by NVRTC and launched by the driver, both through their C interfaces.
+"""Compiles the executor of plans as a CUDA kernel with NVRTC and launches it with the driver, through ctypes.
 
-Nothing here needs a toolkit: NVRTC comes with torch for CUDA, or in the wheel nvidia-cuda-nvrtc, and compiles without a
-GPU, too.
+No CUDA toolkit is needed: NVRTC comes with torch for CUDA or in the wheel nvidia-cuda-nvrtc. It compiles even on
+machines without a GPU.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _SOURCE = NATIVE / "plan_kernel.cu"
 _HEADERS = (NATIVE / "plan_core.hpp", ENGINE / "elements.hpp")
 _VERSIONS = (13, 12)
 _FIRST_SWITCH = 90
-"""The first generation whose switches add and multicast."""
+"""The first GPU generation (compute capability 9.0) with switches that can add and multicast."""
 
 _ELEMENTS = {
     DataType.FLOAT32: "float",
@@ -43,8 +43,8 @@ _DOES = {ReduceOp.MIN: "Least", ReduceOp.MAX: "Greatest", ReduceOp.PROD: "Times"
 class KernelKind:
     """What a kernel is compiled for.
 
-    generation: of the GPU, such as 90 for sm_90
-    checks:     whether offsets are checked again as it runs
+    generation: generation of the GPU: 90 means sm_90
+    checks:     whether the kernel checks offsets again at run time
     """
 
     arithmetic: Arithmetic
@@ -52,7 +52,7 @@ class KernelKind:
     checks: bool = False
 
     def options(self) -> list[str]:
-        """Return the options of the compiler."""
+        """Return the command-line options for NVRTC."""
         does = _DOES.get(self.arithmetic.operation, "Plus")
         names = [f"CHORALE_ELEMENT={_ELEMENTS[self.arithmetic.type]}", f"CHORALE_DOES=chorale::{does}"]
         names += ["CHORALE_SWITCH"] if self.generation >= _FIRST_SWITCH else []
@@ -62,14 +62,14 @@ class KernelKind:
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """binary: for the driver; text: the same as PTX, for people and tests."""
+    """A compiled kernel. binary: CUBIN for the driver; text: its PTX, for people and tests"""
 
     binary: bytes
     text: str
 
 
 def compile_kernel(kind: KernelKind) -> CompiledKernel:
-    """Return the kernel of `kind`. Seconds; Unavailable without NVRTC, or where it does not know the GPU."""
+    """Compile the kernel of `kind`, which takes seconds. Unavailable if NVRTC is missing or too old for the GPU."""
     library = _nvrtc()
     program = ctypes.c_void_p()
     contents = _strings([header.read_bytes() for header in _HEADERS])
@@ -94,7 +94,7 @@ def compile_kernel(kind: KernelKind) -> CompiledKernel:
 
 
 def kernel_binary(kind: KernelKind) -> bytes:
-    """Return the kernel of `kind`, from the folder of native code where this user compiled it before."""
+    """Return the binary of the kernel of `kind` from the user's cache of native code; compile it first if necessary."""
     digest = hashlib.sha256(repr(kind.options()).encode())
     for path in (_SOURCE, *_HEADERS):
         digest.update(path.read_bytes())
@@ -110,7 +110,7 @@ def kernel_binary(kind: KernelKind) -> bytes:
 
 
 class Kernel:
-    """A kernel that is loaded on the current device, in the context that this thread uses there."""
+    """A kernel loaded into this thread's current CUDA context."""
 
     def __init__(self, binary: bytes) -> None:
         self._driver = _driver()
@@ -120,8 +120,8 @@ class Kernel:
         self._check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), module, ENTRY.encode()))
 
     def launch(self, binding: int, blocks: int, threads: int, stream: int) -> None:
-        """Enqueue a call whose `Binding` is at the address `binding` of the device; nothing waits."""
-        self._check(self._driver.cuCtxSetCurrent(self._context))  # this may be another thread
+        """Enqueue a call and return without waiting. binding: address of its `Binding` in the memory of the device"""
+        self._check(self._driver.cuCtxSetCurrent(self._context))  # the calling thread may be another one
         address = ctypes.c_void_p(binding)
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(address))
         sizes = (blocks, 1, 1, threads, 1, 1, 0)
@@ -160,13 +160,13 @@ def _nvrtc() -> ctypes.CDLL:
         try:
             return ctypes.CDLL(path)
         except OSError:
-            continue  # the next one may be there
+            continue  # try the next path
     way_out = "install torch for CUDA, or nvidia-cuda-nvrtc"
     raise Unavailable("kernels need NVRTC, which is not installed", "", way_out)
 
 
 def _nvrtc_paths() -> Iterator[str]:
-    """Yield where NVRTC may be: that of the packages of NVIDIA, the newest first, then that of the system."""
+    """Yield possible paths of NVRTC, newest version first; for each version, NVIDIA's packages before the system."""
     found = find_spec("nvidia")
     folders = list(found.submodule_search_locations or []) if found is not None else []
     for version in _VERSIONS:

@@ -1,4 +1,4 @@
-"""Where plans run as kernels: GPUs with symmetric memory of torch, and processors that stand in for them in tests."""
+"""Devices that run plans as kernels: GPUs with torch's symmetric memory, and CPUs that replace them in tests."""
 
 import mmap
 import os
@@ -18,16 +18,16 @@ from chorale.runners.plans.rank_plans import Arithmetic, load_plan_library, plan
 _POLL_S = 0.0002
 
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Gives the texts of this rank to the others of the group, and returns those of all by rank; all ranks call it."""
+"""Sends this rank's texts to the others of the group; returns the texts of all ranks, by rank. All ranks call it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SymmetricBuffer:
-    """Memory of which each rank of a group has as much, and that all of them reach.
+    """Memory that all ranks of a group can access; each rank has a part of equal size.
 
     own:        the part of this rank, a tensor of bytes
-    bases:      where those of all ranks are
-    everywhere: where a switch reaches all of them at once; 0 where there is none
+    bases:      address of each rank's part
+    everywhere: multicast address by which a switch reaches all parts; 0 without a switch that can
     """
 
     own: Any
@@ -36,23 +36,23 @@ class SymmetricBuffer:
 
 
 class CudaDevice:
-    """Runs kernels of plans for one rank on the current GPU, in symmetric memory of torch.
+    """Runs the kernels of plans for one rank on the current GPU, in torch's symmetric memory.
 
-    group:       a name that torch does not know yet
-    name:        of the type of device, as torch has it
-    most_blocks: how many thread blocks surely run at once
+    group:       name of a new group of torch
+    name:        torch's name for this type of device
+    most_blocks: number of thread blocks that are sure to run at the same time
     """
 
     name = "cuda"
 
     def __init__(self, rank: int, ranks: int, store: Any, group: str, sharing: int = 1, checks: bool = False) -> None:
-        """sharing: how many ranks run on this GPU at once."""
+        """sharing: number of ranks that use this GPU at the same time"""
         from torch.distributed import _symmetric_memory as symmetric  # noqa: PLC0415 - only where there are GPUs
 
         self._memory, self._group, self._rank, self._checks = symmetric._SymmetricMemory, group, rank, checks
         self._memory.set_group_info(group, rank, ranks, store)
         self._device = torch.device("cuda", torch.cuda.current_device())
-        torch.zeros(1, device=self._device)  # from now on there is a context
+        torch.zeros(1, device=self._device)  # creates the CUDA context
         facts = torch.cuda.get_device_properties(self._device)
         self._generation = 10 * facts.major + facts.minor
         self.most_blocks = facts.multi_processor_count // sharing
@@ -61,8 +61,8 @@ class CudaDevice:
         self._host: list[Any] = []
 
     def allocate(self, size_bytes: int) -> SymmetricBuffer:
-        """Return memory that is zero on all ranks, which call this at once; what torch raises if GPUs do not reach each
-        other.
+        """Return memory filled with zeros; all ranks call this together. Raises torch's error if the GPUs cannot access
+        each other's memory.
         """
         own = self._memory.empty_strided_p2p((size_bytes,), (1,), torch.uint8, self._device)
         own.zero_()
@@ -74,28 +74,28 @@ class CudaDevice:
         return SymmetricBuffer(own, bases, everywhere + skipped if everywhere else 0)
 
     def tensor(self, words: Any) -> Any:
-        """Return an array of 64-bit words as a tensor of the device."""
+        """Return a copy of an array of 64-bit words as a tensor on the device."""
         return torch.from_numpy(np.asarray(words).view(np.int64)).to(self._device)
 
     def host_words(self, count: int) -> Any:
-        """Return zeros in pinned memory: kernels reach them by the same address, and nobody waits for kernels."""
+        """Return zeros in pinned memory: kernels use the same address, and the host reads them without waiting."""
         pinned = torch.zeros(count, dtype=torch.int64, pin_memory=True)
         self._host.append(pinned)
         return pinned.numpy()
 
     def prepare(self, arithmetic: Arithmetic) -> None:
-        """Make ready to launch kernels for `arithmetic`; this may take seconds."""
+        """Compile and load the kernel for `arithmetic` if that was not done before; this may take seconds."""
         kind = self._kind(arithmetic)
         if kind not in self._kernels:
             self._kernels[kind] = Kernel(kernel_binary(kind))
 
     def launch(self, arithmetic: Arithmetic, binding: Any, blocks: int, threads: int) -> None:
-        """Enqueue a kernel, whose `Binding` is a tensor of the device, on the current stream."""
+        """Enqueue a kernel on the current stream. binding: its `Binding`, as a tensor on the device"""
         stream = torch.cuda.current_stream(self._device).cuda_stream
         self._kernels[self._kind(arithmetic)].launch(binding.data_ptr(), blocks, threads, stream)
 
     def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
-        """Return the seconds that `work` takes on the current stream, None where it does not end in time."""
+        """Return the seconds that `work` takes on the current stream, None if it takes longer than `limit_s`."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         deadline = time.monotonic() + limit_s
         start.record()
@@ -109,9 +109,9 @@ class CudaDevice:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """Have what is enqueued within come after all that was enqueued so before, on whichever streams.
+        """Run everything enqueued in the `with` block after all earlier blocks, even if those used other streams.
 
-        A graph that is captured orders its own calls by its stream.
+        During the capture of a CUDA graph this does nothing: the graph keeps the order of its stream.
         """
         stream = torch.cuda.current_stream(self._device)
         if torch.cuda.is_current_stream_capturing():
@@ -125,14 +125,14 @@ class CudaDevice:
         self._last = stream, done
 
     def _kind(self, arithmetic: Arithmetic) -> KernelKind:
-        same = Arithmetic(arithmetic.type, arithmetic.operation)  # whether sums stay wide is said at the call
+        same = Arithmetic(arithmetic.type, arithmetic.operation)  # keeps_wide is an argument of the call
         return KernelKind(same, self._generation, self._checks)
 
 
 class ProcessorDevice:
-    """Stands in for a GPU, with the methods of `CudaDevice`: memory that processes share, and threads of the system.
+    """Replaces a GPU in tests: has the methods of `CudaDevice`, but uses shared memory of processes and CPU threads.
 
-    A launch ends with the call. It shows what kernels do with data and with each other, and nothing of their speed.
+    `launch` returns when the call has finished. This tests results and synchronization, not speed.
     """
 
     name = "cpu"
@@ -144,7 +144,7 @@ class ProcessorDevice:
         self._open = self._library.chorale_plans_new()
 
     def allocate(self, size_bytes: int) -> SymmetricBuffer:
-        """Map a file in memory, which is gone with the last rank."""
+        """Map a file that all ranks share. It is unlinked right away, so it vanishes when the last rank ends."""
         stride = -(-size_bytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         path, descriptor = "", -1
         if self._rank == 0:
@@ -170,7 +170,7 @@ class ProcessorDevice:
         return np.zeros(count, np.int64)
 
     def prepare(self, arithmetic: Arithmetic) -> None:
-        """Do nothing: the library has all."""
+        """Do nothing: the library already contains the code for all types and operations."""
 
     def timed(self, work: Callable[[], object], limit_s: float) -> float | None:
         begin_s = time.perf_counter()
@@ -190,11 +190,11 @@ PlanDevice = CudaDevice | ProcessorDevice
 
 
 def copy_shards(to: Any, to_stride: int, source: Any, from_stride: int) -> None:
-    """Copy pieces that lie `from_stride` elements apart to where they lie `to_stride` elements apart."""
+    """Copy the shards of `source`, which are `from_stride` elements apart, into `to` with `to_stride` between them."""
     most = min(to_stride, from_stride)
     to.view(-1, to_stride)[:, :most].copy_(source.view(-1, from_stride)[:, :most])
 
 
 def addresses(buffers: Sequence[SymmetricBuffer]) -> list[tuple[int, int, SymmetricBuffer]]:
-    """Return the first address and the one after the last of the own part of each buffer."""
+    """Return (first address, end address, buffer) of this rank's part of each buffer."""
     return [(each.own.data_ptr(), each.own.data_ptr() + each.own.numel(), each) for each in buffers]

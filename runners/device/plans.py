@@ -1,4 +1,4 @@
-"""The plans of a group of ranks as kernels: their memory, copies in and out, launches, and what went wrong."""
+"""Runs the plans of a group of ranks as kernels: memory, copies in and out, launches, and errors."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from chorale.synth.programs.plans.plan import ExecutionPlan
 class DeviceOptions:
     """How kernels run.
 
-    limit_s: how long a call may take before its blocks give up
-    threads: of a thread block at most; a plan may say fewer
+    limit_s: time after which the blocks of a call give up
+    threads: maximum number of threads per block; a plan may use fewer
     keeps_wide: whether sums of 16-bit floats stay 32 bits wide until they are stored
-    switch:  whether a switch may add, in an order of its own
+    switch:  whether a switch may add; it chooses the order of additions itself
     """
 
     limit_s: float = 60.0
@@ -47,7 +47,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class RequestedPlan:
-    """A plan, and the largest vector that it is for."""
+    """A plan, and the size of the largest vector that it has to handle."""
 
     plan: ExecutionPlan
     most_bytes: int
@@ -55,11 +55,11 @@ class RequestedPlan:
 
 @dataclass(slots=True)
 class _Placed:
-    """A plan with its part of the memory.
+    """A plan and its part of the memory.
 
-    shape:   its buffers; most: bytes of the largest piece that there is room for
-    first:   where its part begins; region: what lies where in it
-    words, state: tensors of the device; record: for the host
+    shape:   the plan's buffers; most: size in bytes of the largest piece that fits
+    first:   offset of the plan's part in the memory; region: layout of that part
+    words, state: tensors on the device; record: what blocks waited for, in memory of the host
     """
 
     plan: ExecutionPlan
@@ -75,7 +75,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A call that can be launched again and again. tensors: what its binding points to."""
+    """A call that can be launched repeatedly. tensors: kept alive because the binding points to them"""
 
     arithmetic: Arithmetic
     binding: Any
@@ -85,19 +85,21 @@ class _Bound:
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """Where a vector lies: so many bytes after the begin of a buffer that all ranks have."""
+    """Location of a vector: `offset` in bytes from the start of a symmetric buffer."""
 
     buffer: SymmetricBuffer
     offset: int
 
     def view(self, skipped: int, elements: int, dtype: Any) -> Any:
-        """Return that many elements as a tensor."""
+        """Return `elements` elements, from `skipped` bytes after the location on, as a tensor."""
         first = self.offset + skipped
         return self.buffer.own[first : first + elements * dtype.itemsize].view(dtype)
 
 
 class GroupPlans:
-    """Plans of one rank of a group. All ranks make the same calls in the same order, on tensors that lie alike."""
+    """Plans of one rank of a group. All ranks make the same calls in the same order; their tensors must be at the same
+    offsets of symmetric buffers, or all elsewhere.
+    """
 
     def __init__(
         self,
@@ -107,8 +109,7 @@ class GroupPlans:
         requests: Mapping[str, RequestedPlan],
         options: DeviceOptions | None = None,
     ) -> None:
-        """requests: by any name; all ranks have the same. InvalidInput and PlanError for what is no plan for this
-        rank."""
+        """requests: plans by name, identical on all ranks. Raises InvalidInput or PlanError for an invalid plan."""
         self._device, self._rank, self._ranks = device, rank, ranks
         self._options = options or DeviceOptions()
         self._placed: dict[str, _Placed] = {}
@@ -128,22 +129,22 @@ class GroupPlans:
         self._registered: list[SymmetricBuffer] = []
 
     def empty(self, elements: int, dtype: Any) -> Any:
-        """Return a tensor of zeros that plans use where it is, without copies; all ranks call this at once."""
+        """Return a tensor of zeros that plans access directly, without copies; all ranks call this together."""
         buffer = self._device.allocate(elements * dtype.itemsize)
         self._registered.append(buffer)
         return buffer.own.view(dtype)
 
     def fits(self, name: str, elements: int, dtype: Any) -> bool:
-        """Return whether there is room for vectors of so many elements."""
+        """Return whether the memory of the plan `name` is large enough for a vector of `elements` elements."""
         placed = self._placed.get(name)
         return placed is not None and _Sizes(placed, self._ranks, elements, dtype).piece_bytes <= placed.most
 
     def is_ready(self, name: str, source: Any, target: Any, operation: ReduceOp) -> bool:
-        """Return whether `run` needs nothing any more that a CUDA graph cannot hold."""
+        """Return whether an equal call was already prepared, so that `run` can be captured in a CUDA graph."""
         return self._call(name, source, target, operation)[0] in self._bound
 
     def run(self, name: str, source: Any, target: Any, operation: ReduceOp = ReduceOp.SUM) -> None:
-        """Enqueue the plan called `name` on the current stream: tensors as `Transport.run` of jobs wants them."""
+        """Enqueue the plan `name` on the current stream. source, target: see `Transport.run` in job/torch"""
         with self._device.in_turn():
             self._run(name, source, target, operation)
 
@@ -169,8 +170,8 @@ class GroupPlans:
             torch.div(target, self._ranks, rounding_mode=rounding, out=target)
 
     def blocked(self) -> list[tuple[str, int, int, str]]:
-        """Return what blocks waited for that gave up so far: the plan's name, block, step and why; nothing waits for
-        kernels that still run."""
+        """Return (plan's name, block, step, what it waited for) of each block that has given up so far. Does not wait
+        for running kernels."""
         found = []
         for name, placed in self._placed.items():
             if placed.record[0]:
@@ -180,7 +181,7 @@ class GroupPlans:
         return found
 
     def failure(self) -> str | None:
-        """Return in one line what `blocked` says of the plan that gave up, None where none did."""
+        """Return one line that describes the blocked plan, or None if no plan has given up."""
         blocked = self.blocked()
         told = "; ".join(
             f"block {block} step {step} {why}" for name, block, step, why in blocked if name == blocked[0][0]
@@ -209,7 +210,7 @@ class GroupPlans:
         return (name, sizes.piece_bytes, source.dtype, operation, places), sizes, homes
 
     def _homes(self, placed: _Placed, sizes: _Sizes, source: Any, target: Any) -> tuple[_Home, _Home]:
-        """Return where the cells of input and output lie; those in place are one row."""
+        """Return the locations of input and output, which are equal if the plan works in place."""
         staging = _Home(self._memory, 0)
         if sizes.padded != sizes.shard or placed.plan.collective.name == CollectiveName.REDUCE:
             return staging, staging
@@ -225,7 +226,7 @@ class GroupPlans:
         return home or staging, home or staging
 
     def _home_of(self, tensor: Any, base: int) -> _Home | None:
-        """Return the home of cells `base` bytes before `tensor`, None where it lies in no buffer of all ranks."""
+        """Return the location `base` bytes before `tensor`, None if the tensor is not in a symmetric buffer."""
         first = tensor.data_ptr()
         for begin, end, buffer in addresses(self._registered):
             if begin <= first and first + tensor.nbytes <= end and first % PLAN_ALIGNMENT_BYTES == 0:
@@ -246,7 +247,9 @@ class GroupPlans:
         return self._bound[key]
 
     def _bases(self, placed: _Placed, piece_bytes: int, homes: tuple[_Home, _Home]) -> list[int]:
-        """Return the addresses of the windows of all ranks, and where a switch reaches them: where they lie alike."""
+        """Return the addresses of all ranks' windows, then a multicast address for each window (0 if a switch cannot be
+        used, for example because offsets differ between ranks).
+        """
         chunk = piece_bytes * placed.shape.pieces_of_a_chunk
         region, memory = placed.region, self._memory
         rows = []
@@ -273,7 +276,7 @@ class GroupPlans:
 
 
 class _Sizes:
-    """How a vector is cut: elements of a shard without and with what fills its last piece up."""
+    """How a vector is cut into shards and pieces. shard, padded: elements of a shard without and with padding"""
 
     def __init__(self, placed: _Placed, ranks: int, elements: int, dtype: Any) -> None:
         shards = ranks if placed.plan.collective.name in SPLIT_BY_RANK else 1
@@ -285,11 +288,11 @@ class _Sizes:
         self.piece_bytes = piece * dtype.itemsize
 
     def padded_of(self, tensor: Any) -> int:
-        """Return how many elements a tensor has with what fills its shards up."""
+        """Return the number of elements of `tensor` including the padding of its shards."""
         return int(tensor.numel() // self.shard * self.padded)
 
 
 def _piece_bytes(shape: PlanBuffers, most_bytes: int) -> int:
-    """Return the bytes of a piece of the largest vector, for any type and also where shards are filled up."""
+    """Return an upper bound for the bytes of a piece of the largest vector: any element type, padding included."""
     unit = 2 * PLAN_ALIGNMENT_BYTES
     return -(-most_bytes // (shape.pieces * unit)) * unit + unit

@@ -1,4 +1,4 @@
-"""The process of one rank of the device runner: plans as kernels, and the library's collectives, on torch's tensors."""
+"""The process of one rank of the device runner: runs plans as kernels, and the library, on torch tensors."""
 
 import sys
 import time
@@ -29,9 +29,9 @@ _LIMIT = timedelta(seconds=60)
 
 
 class DeviceParts:
-    """What one rank measures: loaded, laid out on fresh data, run, checked. See `RankParts`.
+    """The plans and library calls that one rank measures. It has the methods of `RankParts`.
 
-    seconds: of a call in the last run; blocked: what blocks waited for that gave up
+    seconds: mean time of a call in the last run; blocked: the blocks that gave up, and what each waited for
     """
 
     def __init__(self, device: PlanDevice, store: Any, rank: int, ranks: int, iterations: int) -> None:
@@ -44,7 +44,7 @@ class DeviceParts:
         self.seconds = 0.0
 
     def load(self, command: Message) -> Message:
-        """Take memory for the plans, and make what runs each variant ready."""
+        """Allocate memory for the plans, and prepare a call for each plan and each algorithm of the library."""
         self._variants, self._plans, self._current = [], None, None
         plans = [parse_plan(text.encode()) for text in command["plans"]]
         requests = {str(number): RequestedPlan(plan, command["most_bytes"]) for number, plan in enumerate(plans)}
@@ -61,7 +61,7 @@ class DeviceParts:
         return {"answer": "loaded"}
 
     def prepare(self, task: Mapping[str, Any]) -> None:
-        """Lay out the data for a task of `prepare_task`: of the call that is checked, and of those that are timed."""
+        """Create the data for a task of `prepare_task`: for the checked call, and for the timed calls."""
         self._current, self.blocked = None, []
         layout, call = self._variants[task["program"]]
         elements, dtype = task["elements"], task["dtype"]
@@ -71,7 +71,7 @@ class DeviceParts:
         self._current = call, memory, checked, timed
 
     def _tensors(self, memory: RankMemory, in_place: bool) -> list[Any]:
-        """Return input and output on the device; one lies in the other where the call is in place."""
+        """Return input and output on the device; for a call in place, the smaller is a view of the larger."""
         pair = [_tensor(memory.input), _tensor(memory.output)]
         if not in_place:
             return [each.clone().to(self._device.name) for each in pair]
@@ -82,7 +82,7 @@ class DeviceParts:
         return [both[id(each)] for each in pair]
 
     def run(self, _start_s: float, limit_s: float) -> float | None:
-        """Do the checked call, which brings the ranks together, then those that are timed; see `NcclParts.run`."""
+        """Make the checked call, which also synchronizes the ranks, then the timed calls; see `NcclParts.run`."""
         if self._current is None:
             return None
         call, _, checked, timed = self._current
@@ -101,7 +101,7 @@ class DeviceParts:
         return time.monotonic()
 
     def complaint(self) -> str | None:
-        """Return in one line what is wrong with the result of the checked call."""
+        """Return one line that describes the first wrong element of the checked call, None if all are right."""
         if self._current is None:
             return None
         _, memory, checked, _ = self._current
@@ -110,7 +110,7 @@ class DeviceParts:
         return memory.mismatch()
 
     def trace(self) -> dict[str, Any] | None:
-        """Return None: kernels do not say what their steps take."""
+        """Return None: kernels do not record the times of their steps."""
         return None
 
     def _gave_up(self) -> bool:
@@ -143,7 +143,7 @@ _KERNELS = {
 
 
 def _torch_kernel(name: str, in_place: bool) -> Call:
-    """Return the call of an operation of torch.ops.symm_mem, with copies into symmetric memory and out of it."""
+    """Return a function that calls `torch.ops.symm_mem.NAME`, with copies into symmetric memory and out of it."""
     from torch.distributed import _symmetric_memory as symmetric  # noqa: PLC0415 - only where there are GPUs
 
     group = dist.group.WORLD.group_name
@@ -162,14 +162,13 @@ def _torch_kernel(name: str, in_place: bool) -> Call:
 
 
 def _tensor(vector: Vector) -> Any:
-    """Return a view of `vector`; numpy and torch have no names in common for all types."""
+    """Return a view of `vector` as a tensor. It goes through integers, because NumPy lacks some of torch's types."""
     words = torch.from_numpy(vector.view(np.dtype(f"i{vector.dtype.itemsize}")))
     return words.view(getattr(torch, vector.dtype.name))
 
 
 def main() -> None:
-    """Be the rank that the arguments say: where the runner listens, this rank, how many there are, the kind of memory,
-    and how many calls are timed."""
+    """Run one rank. Arguments: runner's address, this rank, number of ranks, kind of memory, number of timed calls."""
     meeting, rank, ranks, memory, iterations = sys.argv[1:6]
     control, number, size = meet_runner(meeting), int(rank), int(ranks)
 
@@ -185,7 +184,7 @@ def main() -> None:
 
 
 def _device(memory: str, store: Any, rank: int, ranks: int) -> tuple[PlanDevice, str]:
-    """Return what runs kernels, and its name for people."""
+    """Return the device that runs kernels, and its name for people."""
     if memory == "host":
         turns = count()
 

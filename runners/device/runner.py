@@ -1,4 +1,4 @@
-"""DeviceRunner: plans as kernels on the GPUs of this machine, the library's collectives beside them, timed in turns."""
+"""DeviceRunner: times plans, run as kernels on this machine's GPUs, alternately with the library's collectives."""
 
 import sys
 import time
@@ -22,12 +22,12 @@ from chorale.synth.targets.mscclpp_text import plan_text
 
 RANK = (sys.executable, "-P", "-m", "chorale.runners.device.rank")
 START_LIMIT_S, START_PER_RANK_S = 60.0, 1.0
-"""How long ranks may take to start, besides the time limit of a request: torch and CUDA are loaded."""
+"""Time that ranks may need to start (they load torch and CUDA), in addition to the time limit of a request."""
 STAND_IN = "CPUs that stand in for GPUs: these times say nothing about GPUs"
 _MOST_KERNEL_S = 30.0
 
 TORCH_KERNELS = ("torch-one-shot", "torch-two-shot", "torch-multimem")
-"""Kernels of torch on symmetric memory, for allreduce."""
+"""Names of torch's own allreduce kernels on symmetric memory."""
 
 
 class DeviceRanks(StreamRanks):
@@ -46,10 +46,10 @@ class DeviceRanks(StreamRanks):
         self.most_blocks = min(int(hello["blocks"]) for hello in self.hellos.values())
 
     def load(self, request: RunRequest, deadline: float) -> None:
-        """Give the ranks all plans, and then the names of algorithms, by their numbers in this order."""
+        """Send all plans and names of library algorithms to the ranks, which number them in this order."""
         plans = [plan_text(plan) for plan in only_plans(request.programs.values())]
         collective = next(iter(request.programs.values())).collective
-        room = max(request.sizes_bytes) + sum(  # sizes are rounded up to what all plans cut into equal parts
+        room = max(request.sizes_bytes) + sum(  # sizes are rounded up until all plans can cut them into equal parts
             plan.chunks * ELEMENT_TYPES[request.dtype].dtype.itemsize * 64 for plan in request.programs.values()
         )
         command = {
@@ -64,11 +64,11 @@ class DeviceRanks(StreamRanks):
 
 
 class DeviceRunner(LiveRunner[DeviceRanks]):
-    """Implements `Runner` by a process for each GPU of this machine, or for each rank where CPUs stand in.
+    """Implements `Runner` with one process per rank, on this machine's GPUs or on CPUs that replace them.
 
-    The time of a repetition is that of `iterations` calls in a row over their number, as jobs make them: with copies
-    into symmetric memory and out of it. The call before them has the data that are checked. The library works in place
-    where PyTorch's collectives do.
+    The time of a repetition is the mean of `iterations` calls in a row, including copies into symmetric memory and out
+    of it, as in jobs. An extra call before them has the data that are checked. The library works in place if PyTorch's
+    collective does.
     """
 
     name = "device"
@@ -78,12 +78,12 @@ class DeviceRunner(LiveRunner[DeviceRanks]):
         self._memory, self._iterations = memory, iterations
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the library of torch, and its kernels on symmetric memory."""
+        """Return the names of torch's library and of torch's kernels on symmetric memory."""
         kernels = TORCH_KERNELS if (self._memory, collective) == ("gpu", CollectiveName.ALLREDUCE.value) else ()
         return LIBRARIES[self._memory], *kernels
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see the port. Programs that were lowered to plans are run as these."""
+        """Run `request`, see `Runner.submit`. Programs with the target mscclpp-json run as plans."""
         plans = {name: _as_plan(program) for name, program in request.programs.items()}
         return super().submit(replace(request, programs=plans))
 

@@ -38,9 +38,9 @@ def mend(fabric: EmulatedFabric, nodes: Pair, whole: Topology) -> None:
 
 
 def slow_down(fabric: EmulatedFabric, nodes: Pair, link_mbps: Fraction) -> None:
-    """Hold both directions of the cable between two nodes to `link_mbps` at most."""
+    """Limit both directions of the cable between two nodes to `link_mbps`."""
     rate = int(link_mbps * 10**6)
-    burst_bytes = max(rate // 8000, WIRE_MTU_BYTES + 100)  # of a millisecond
+    burst_bytes = max(rate // 8000, WIRE_MTU_BYTES + 100)  # the bytes of a millisecond
     bucket = f"tbf rate {rate}bit burst {burst_bytes} limit {wire_queue_bytes(rate, Fraction(0))}"
     _run(fabric, _on_both_ends(nodes, f"tc qdisc replace dev {{device}} root {bucket}"))
 
@@ -51,12 +51,12 @@ def speed_up(fabric: EmulatedFabric, nodes: Pair) -> None:
 
 
 def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes: Sequence[int]) -> None:
-    """Route every node's packets over shortest paths of `remaining`, the part of the topology `whole` that is left.
+    """Route every node's packets over shortest paths of `remaining`, the working part of the topology `whole`.
 
     nodes: for each node of `remaining`, its number in `whole`; other nodes neither receive nor forward packets
 
-    This is what routing protocols and subnet managers do on real networks: connections survive and lost packets are
-    sent again.
+    Routing protocols and subnet managers do the same on real networks: connections survive, and TCP sends lost packets
+    again.
     """
     _run(fabric, ((node, line) for node, _, line in _routes(fabric, whole, remaining, nodes)))
 
@@ -64,7 +64,7 @@ def reroute(fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes:
 def _routes(
     fabric: EmulatedFabric, whole: Topology, remaining: Topology, nodes: Sequence[int]
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield (node, next node, command) for every rank that a node can send to."""
+    """Yield (node, next node, command that sets the route) for every pair of a node and a rank that it can reach."""
     rate = int(fabric.link_mbps * 10**6)
     frames = window_frames(rate, Fraction(fabric.links.latency_us), WIRE_MTU_BYTES)
     windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
@@ -82,7 +82,7 @@ def _on_both_ends(nodes: Pair, command: str) -> Iterator[tuple[int, str]]:
 
 
 def _run(fabric: EmulatedFabric, commands: Iterable[tuple[int, str]]) -> None:
-    """Run commands, each on a node; Unavailable with what the first said that failed."""
+    """Run (node, command) pairs, each in the namespace of its node. Unavailable, with its output, if one fails."""
     by_node: dict[int, list[str]] = {}
     for node, command in commands:
         by_node.setdefault(node, []).append(command)

@@ -1,10 +1,10 @@
 """Times exchanges between the ranks of an emulated network over plain TCP.
 
-`python -m chorale.runners.fabric.exchanges` is the process that does it for all ranks, since its sockets are in the
-networks of the nodes. It reads a line of JSON: `ranks` (namespaces and address of each), `streams` (source and target),
-`exchanges` (seconds without traffic before it, and bytes by the number of a stream) and `limit_s`. It says "connected",
-waits for a line, and writes JSON: for each exchange start and end of its streams in seconds of the machine's clock,
-from before the first byte is handed over until the last has come out, and the processor time of it all.
+`python -m chorale.runners.fabric.exchanges` is one process that acts for all ranks: it opens sockets in the networks of
+all nodes. It reads a line of JSON: `ranks` (namespaces and address of each), `streams` (source and target of each),
+`exchanges` (for each: seconds of silence before it, and bytes by number of the stream) and `limit_s`. It prints
+"connected", waits for a line, runs the exchanges and prints JSON: start and end of each stream of each exchange, in
+seconds of the monotonic clock (from before the first byte is sent until the last is received), and its CPU time.
 """
 
 import json
@@ -24,14 +24,14 @@ from chorale.runners.fabric.namespaces import enter_namespaces
 _PORT = 7000
 _CONNECT_LIMIT_S = 20.0
 _BLOCK = bytes(1 << 16)
-_FIRST_BYTES = 1 << 15  # so that all links have something to carry soon
+_FIRST_BYTES = 1 << 15  # small, so that all streams start within a short time
 
 Ends = tuple[socket.socket, socket.socket]
 """(Sending end, receiving end) of a stream."""
 
 
 def connected(ranks: Sequence[Mapping[str, Any]], streams: Sequence[tuple[int, int]]) -> list[Ends]:
-    """Return the ends of each stream; at most one goes from a rank to another."""
+    """Connect all streams and return their ends. No two streams may have the same source and target."""
     listeners = []
     for rank in ranks:
         enter_namespaces(rank["namespaces"])
@@ -50,7 +50,10 @@ def connected(ranks: Sequence[Mapping[str, Any]], streams: Sequence[tuple[int, i
 
 
 def timed(ends: Sequence[Ends], sizes_bytes: Mapping[str, int]) -> dict[str, tuple[float, float]]:
-    """Carry so many bytes on each stream, by its number; return when each began and ended."""
+    """Send the given number of bytes on each stream; return (start, end) of each stream in seconds.
+
+    sizes_bytes: number of a stream, as text -> bytes to send
+    """
     to_send, to_receive = dict(sizes_bytes), dict(sizes_bytes)
     starts_s: dict[str, float] = {}
     spans_s: dict[str, tuple[float, float]] = {}
@@ -86,7 +89,7 @@ def main() -> None:
     signal.alarm(task["limit_s"])
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    with suppress(PermissionError):  # the links are in question, not what else the machine does
+    with suppress(PermissionError):  # measure the links, not other load of the machine
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(os.sched_get_priority_min(os.SCHED_RR)))
     ends = connected(task["ranks"], task["streams"])
     sys.stdout.write("connected\n")

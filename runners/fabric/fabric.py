@@ -41,8 +41,8 @@ _MARK = "chorale-fabric"
 _STATE = "run/chorale/fabric.json"
 _END_LIMIT_S = 10.0
 
-# It ends with the pipe on its standard input, unless it was handed the state of a finished fabric to keep. From then
-# on it waits for a line that nobody writes.
+# The holder ends when the pipe on its standard input closes, unless it has received the state of a finished fabric.
+# After that it waits for ever, for a line that nobody writes.
 _HOLD = f"""
 mount -t tmpfs none /run && mkdir /run/netns /run/chorale && mkfifo /run/chorale/never || exit 1
 ip netns add trial && ip netns delete trial || exit 1
@@ -92,7 +92,7 @@ class NamespaceHolder:
         return done.stdout
 
     def detach(self, state: str) -> None:
-        """Hand over the fabric: from now on the holder stays, with `state` (one line) for those who look for it."""
+        """Let the holder outlive this process. It keeps `state` (one line), by which others find the fabric."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{state}\n")
@@ -162,7 +162,7 @@ def end_process(pid: int) -> None:
 
 
 def _start(name: str, in_user_namespace: bool) -> subprocess.Popen[str]:
-    """Start a holder that is nobody's child, so that whoever ends it need not be the one who started it."""
+    """Start a holder that is not a child of this process, so that any process can end it."""
     user: Sequence[str] = ("--user", "--map-root-user") if in_user_namespace else ()
     command = ["setsid", "--fork", "unshare", *user, "--mount", "--net", "sh", "-c", _HOLD, _MARK, name]
     pipe = subprocess.PIPE
@@ -180,7 +180,7 @@ def _runs(pid: int) -> bool:
 
 NATIVE = Path(__file__).parent / "native"
 LINKS = NativeTarget("chorale-links", (NATIVE / "links.cpp",), ("-pthread",), (ENGINE,))
-"""The program of the process."""
+"""The program that carries packets."""
 
 _TUN = Path("/dev/net/tun")
 _START_LIMIT_S = 60.0
@@ -203,7 +203,7 @@ def require_tun() -> None:
 
 
 def thread_count(bits_per_s: int, cores: int) -> int:
-    """Return how many threads carry `bits_per_s`: one as long as it can, then up to one for each core."""
+    """Return the number of threads to carry `bits_per_s`: one if that is enough, at most one per core."""
     return min(cores, -(-bits_per_s // _BITS_PER_S_A_THREAD)) or 1
 
 
@@ -225,7 +225,7 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterat
     for node in range(len(plan.routes)):
         yield f"namespace {folder}/{namespace_name(plan.name, node)}"
         for peer in sorted(dst for src, dst in lossless if src == node):
-            # Where packets are lost, each is a frame: what is lost together would be lost too often or too rarely.
+            # On lossy links every packet is one frame: losing several frames at once would distort the loss rate.
             yield f"device {len(numbers)} {device_name(peer)} {int(lossless[node, peer])}"
             numbers[node, peer] = len(numbers)
     draw = random.Random(seed)  # noqa: S311 - seeds of emulated loss
@@ -242,7 +242,7 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterat
 
 
 def processor_s(pid: int) -> float:
-    """Return the seconds of processors that all threads of process `pid` have used."""
+    """Return the CPU time in seconds that all threads of process `pid` have used."""
     used = 0
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -316,8 +316,9 @@ class EmulatedFabric:
         """Return the command that starts (by exec) the command after it as a process on `rank`.
 
         The process sees the files, and keeps the working folder, of whoever starts it; network and host name are
-        the rank's. Whoever is not root looks like root to it. `from_inside`: whoever starts it is on a node of this
-        fabric already.
+        the rank's. A user who is not root appears as root in the process.
+
+        from_inside: whether the starting process is already on a node of this fabric
         """
         namespace = f"--net=/proc/{self.pid}/root/run/netns/{self.hostname(rank)}"
         # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
@@ -330,11 +331,11 @@ class EmulatedFabric:
         return tuple(LocalHost(self.address(rank), self.command_prefix(rank)) for rank in range(self.ranks))
 
     def facts(self) -> Facts:
-        """Return what measurements on it depend on; part of the id of their environment."""
+        """Return the facts about this fabric that measurements depend on; part of the id of their environment."""
         return {"network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), **self.links.facts()}
 
     def is_as(self, topology_id: str, link_mbps: Fraction, options: LinkOptions) -> bool:
-        """Return whether it was brought up with these."""
+        """Return whether this fabric was brought up with this topology, this rate and these options."""
         links = self.links
         numbers = (links.latency_us, links.loss, links.overrides, links.seed)
         given = (rational_text(options.latency_us), rational_text(options.loss), options.overrides_text, options.seed)
@@ -346,14 +347,14 @@ class EmulatedFabric:
         return bool(self.links.wire_pid) and not is_wire_running(self.links.wire_pid, self.pid)
 
     def require_links(self) -> None:
-        """Raise Unavailable if it is broken."""
+        """Raise Unavailable if the process that carries its packets has ended."""
         if self.is_broken:
             rule = f"fabric {self.name} has lost the process that carries its packets: {{}}"
             way_out = f"run `chorale fabric down {self.name}` and bring it up again"
             raise Unavailable(rule, f"process {self.links.wire_pid} has ended", way_out)
 
     def networks(self) -> frozenset[str]:
-        """Return its network namespaces as /proc names them."""
+        """Return the network namespaces of all nodes, named as in /proc."""
         folder = Path(f"/proc/{self.pid}/root/run/netns")
         nodes = range(self.ranks + self.switches)
         return frozenset(f"net:[{(folder / namespace_name(self.name, node)).stat().st_ino}]" for node in nodes)
@@ -363,7 +364,7 @@ class EmulatedFabric:
             raise InvalidInput(f"a rank of fabric {self.name} must be 0 to {self.ranks - 1}", rank, "name another")
 
     def to_line(self) -> str:
-        """Return it as one line of text."""
+        """Return the fabric as one line of text, which `from_line` parses."""
         return json.dumps({**asdict(self), "link_mbps": rational_text(self.link_mbps), "format": _FORMAT})
 
     @staticmethod
@@ -381,7 +382,7 @@ def processes_in(networks: frozenset[str]) -> list[int]:
     """Return the ids of this user's processes that run in any of `networks`."""
     found = []
     for pid in psutil.pids():
-        with contextlib.suppress(OSError):  # others' processes, and those that are gone by now
+        with contextlib.suppress(OSError):  # processes of other users, and processes that have ended meanwhile
             if os.readlink(f"/proc/{pid}/ns/net") in networks:
                 found.append(pid)
     return found
@@ -476,7 +477,7 @@ def take_down(fabric: EmulatedFabric) -> None:
 
 
 def _end_wire(pid: int, holder_pid: int) -> None:
-    """See to it that the process of the links is gone; it ends with the holder by itself."""
+    """Kill the process that carries packets if it still runs; usually it has ended with the holder."""
     if pid and is_wire_running(pid, holder_pid):
         end_process(pid)
 

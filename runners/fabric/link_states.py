@@ -1,8 +1,8 @@
 """State of the links of an emulated fabric, as the kernels of its nodes report it: up or down, rate, bytes carried.
 
 `python -m chorale.runners.fabric.link_states` runs as a process, because it must enter the networks of the nodes. It
-reads a line of JSON with the links, and writes one line per look: `[rate, bytes]` for every link, with rate 0 for a
-link that is down and null for one without a limit. It ends when its input ends.
+reads a line of JSON with the links. Then it periodically writes a line with `[rate, bytes]` for every link; the rate is
+0 for a link that is down and null for a link without a limit. It ends when its input ends.
 """
 
 import fcntl
@@ -40,7 +40,9 @@ _NETEM_OPTIONS_BYTES, _ALL_LOST = 24, 0xFFFFFFFF
 class KernelLinks:
     """A source of reports on the links between neighbouring ranks of `fabric`; see `LinkSource`.
 
-    Links to switches are left out: they are no links between ranks. period_s: between two looks at all links
+    Links to switches are left out, since reports are about links between ranks.
+
+    period_s: time between two reads of the state of all links
     """
 
     def __init__(self, topology: Topology, fabric: EmulatedFabric, period_s: float = 0.25) -> None:
@@ -115,7 +117,7 @@ class _Node:
         self._counters = os.open("/proc/thread-self/net/dev", os.O_RDONLY)
 
     def look(self) -> Mapping[str, int | None]:
-        """Return the bytes that each device has sent, and read its rates for `limit`."""
+        """Return the bytes that each device has sent. Also reads the rates that `limit` returns."""
         self._limits = dict(self._qdiscs())
         text = b""
         while part := os.pread(self._counters, _READ_BYTES, len(text)):
@@ -124,7 +126,7 @@ class _Node:
         return {name.strip(): int(numbers.split()[8]) for name, numbers in rows}
 
     def limit(self, device: str) -> float | None:
-        """Return the bits per second to which a device is held, 0 if it is down, None if nothing holds it back."""
+        """Return the rate limit of a device in bits per second, 0 if it is down, None if it has no limit."""
         request = struct.pack("16sH22x", device.encode(), 0)
         flags = struct.unpack_from("H", fcntl.ioctl(self._socket, _SIOCGIFFLAGS, request), 16)[0]
         if flags & _UP_AND_RUNNING != _UP_AND_RUNNING:

@@ -46,9 +46,9 @@ class LinkOverride:
 class LinkOptions:
     """Options of all links of a fabric.
 
-    latency_us: what every packet takes on a link besides its bytes at the rate
-    loss:       the part of packets that never comes out, drawn from `seed`
-    overrides:  links that differ, one entry for each, in rising order
+    latency_us: delay of every packet on a link, in addition to the time of its bytes at the rate
+    loss:       fraction of packets that get lost; `seed` determines which
+    overrides:  links with other properties, one entry per link, sorted
 
     Raises InvalidInput for numbers out of range.
     """
@@ -101,7 +101,7 @@ def _require_range(name: str, value: Fraction | None, most: Fraction | int, unit
 
 WIRE_MTU_BYTES = 9000
 HEADER_BYTES = 52
-"""IP and TCP headers with time stamps, in every frame with data."""
+"""Size of the IP and TCP headers, with time stamps, in every frame with data."""
 
 _LARGEST_PIECE_BYTES = 65_536
 _PIECE_S = Fraction(3, 1000)
@@ -109,7 +109,7 @@ _FORWARDED_PIECE_S = Fraction(1, 1000)
 _WINDOW_S = Fraction(20, 1000)
 _SMALLEST_WINDOW_BYTES = 2**17
 _QUEUE_S = 2
-_QUEUE_BYTES = (2**21, 2**24)  # first windows of many connections fit in; memory is finite
+_QUEUE_BYTES = (2**21, 2**24)  # room for the first windows of many connections, but bounded
 
 
 def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
@@ -139,7 +139,7 @@ def window_frames(bits_per_s: int, latency_us: Fraction, mtu_bytes: int) -> int:
 
 
 def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:
-    """Return how many bytes a link carries for `payload_bytes`: those and the headers of full frames."""
+    """Return how many bytes a link carries for `payload_bytes`: the payload and the headers of its frames."""
     frames = -(-payload_bytes // (mtu_bytes - HEADER_BYTES))
     return payload_bytes + frames * HEADER_BYTES
 

@@ -8,7 +8,10 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 def enter_namespaces(files: Sequence[str]) -> None:
-    """Move this thread to namespaces: the last is a network's, one before it a user's, for which it must be alone."""
+    """Move this thread to the namespaces in `files`: a network namespace, or a user namespace and then a network one.
+
+    Entering a user namespace requires that this process has no other threads.
+    """
     descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in files]
     setns = ctypes.CDLL(None, use_errno=True).setns
     for descriptor, kind in zip(descriptors, (_CLONE_NEWUSER, _CLONE_NEWNET)[-len(files) :], strict=True):

@@ -24,9 +24,9 @@ from chorale.synth.topology.topology import Topology
 def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """Return the neighbour that each node (first index) uses towards each rank (second index).
 
-    Every way is one of fewest links, so that a neighbour is reached over the link to it and nothing goes in circles.
-    Of several next nodes it takes the one of number node + rank modulo their count, in rising order, so that
-    traffic spreads over equal ways without any randomness. A rank's entry for itself is its own number. Raises
+    All routes are shortest paths, so there are no loops, and neighbours are reached over their direct link. If several
+    neighbours are equally near to the rank, the one at index (node + rank) modulo their number is taken, so that
+    traffic spreads over equal paths without randomness. A rank's entry for itself is its own number. Raises
     InvalidInput for a network that is not strongly connected. O(ranks * links).
     """
     hops = distances_to(topology, np.arange(topology.compute_count)).astype(int).tolist()
@@ -63,8 +63,8 @@ class Cable:
 
     bits_per_s: rate of parallel links together. If the topology has no link in a direction it is 0: only
                 acknowledgements pass there, at the rate of the other direction
-    latency_us: delay of a packet in addition to its bytes at the rate
-    loss:       share of packets that get lost
+    latency_us: delay of a packet in addition to the time of its bytes at the rate
+    loss:       fraction of packets that get lost
     """
 
     nodes: tuple[int, int]
@@ -169,7 +169,7 @@ def _cable(
     overrides: Mapping[tuple[int, int], LinkOverride],
     options: LinkOptions,
 ) -> Cable:
-    # What goes back against a link of one direction is late and lost like what goes along it.
+    # If a link has only one direction, packets in the opposite direction have the same latency and loss.
     forward, back = (
         overrides.get(arc if arc in rates else arc[::-1], LinkOverride(*arc)) for arc in (pair, pair[::-1])
     )
@@ -194,7 +194,7 @@ def arc_rates(plan: FabricPlan) -> dict[Arc, int]:
 
 
 def arc_latency_us(plan: FabricPlan) -> dict[Arc, Fraction]:
-    """Return the latencies of all links, ways back included."""
+    """Return the latencies of all links in both directions, even of links that the topology has in one direction."""
     return {
         arc: latency_us for cable in plan.cables for arc, latency_us in zip(cable.arcs, cable.latency_us, strict=True)
     }
@@ -213,8 +213,8 @@ def path_of(plan: FabricPlan, stream: Stream) -> list[Arc]:
 _TCP_HEADER_WORDS = range(5, 16)
 _WAITING_PACKETS = 4096
 
-# A namespace has the congestion control of the machine, which may pace by itself. What a link carried before must not
-# show: neither as metrics of its routes nor as a window that shrinks in pauses.
+# A namespace inherits the machine's congestion control, which may pace packets, so it is set here. Earlier traffic must
+# not affect later measurements: routes save no metrics, and windows do not shrink in pauses.
 _SETTINGS = f"""\
 cd /proc/sys/net/ipv4
 echo 1 > ip_forward
@@ -229,7 +229,7 @@ echo 4096 65536 16777216 > tcp_wmem"""
 
 
 def namespaces_script(plan: FabricPlan) -> str:
-    """Return a script for `sh` that makes all namespaces of `plan`."""
+    """Return a script for `sh` that creates all namespaces of `plan`."""
     nodes = (f"netns add {namespace_name(plan.name, node)}" for node in range(len(plan.routes)))
     return "\n".join(["set -e", "ip -batch - <<'NAMESPACES'", *nodes, "NAMESPACES", ""])
 
@@ -251,7 +251,7 @@ def _nodes(plan: FabricPlan) -> Iterator[str]:
         {peer: rate or outgoing[peer][node] for peer, rate in rates.items()} for node, rates in enumerate(outgoing)
     ]
     for node, rates in enumerate(outgoing):
-        # A wire has a queue of its own: packets are handed to their device at once.
+        # The program behind a wire has its own queue, so the kernel passes packets to the device immediately.
         wires = (f"qdisc add dev {device_name(peer)} root noqueue" for peer in sorted(paced[node]))
         yield f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'"
         yield _SETTINGS
@@ -267,7 +267,7 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
     source = ""
     if node < plan.compute_count:
         source = f" src {rank_address(node)}"
-        # A pair of its own, because runtimes look for a device with an address that is not the loopback.
+        # A separate veth pair for the address, because runtimes look for a device that is not the loopback.
         yield f"link add {NODE_DEVICE} mtu {WIRE_MTU_BYTES} type veth peer name {NODE_DEVICE}-peer"
         yield f"address add {rank_address(node)}/32 dev {NODE_DEVICE}"
         yield f"link set {NODE_DEVICE} up"
@@ -285,10 +285,10 @@ def _devices(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str
 
 
 def _detours(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:
-    """Yield lines of `tc` that send acknowledgements back along links that go one way only.
+    """Yield lines of `tc` that send acknowledgements directly back to neighbours to which there is no link.
 
-    Those are the TCP packets that have the size of their headers, which are what the filters compare. Anything with
-    data takes the path that real links offer, as routed: nobody gains bandwidth from the way back.
+    The filters recognize acknowledgements as TCP packets that consist of headers only. Packets with data take the
+    routed path over real links, so the reverse direction adds no bandwidth.
     """
     backward = [peer for peer, rate in sorted(rates.items()) if not rate and peer < plan.compute_count]
     for device in sorted({plan.routes[node][peer] for peer in backward}):

@@ -1,4 +1,4 @@
-"""The self-test of a fabric: all links busy must together reach their rate; else it is refused."""
+"""The self-test of a fabric: it is refused if its links do not reach their rates when all are busy."""
 
 import json
 import os
@@ -54,10 +54,10 @@ def fair_rates(plan: FabricPlan, streams: Iterable[Stream]) -> dict[Stream, Frac
 
 
 def needed_s(plan: FabricPlan, sizes_bytes: Mapping[Stream, int], mtu_bytes: int) -> float:
-    """Return the least time in which the links carry streams of these sizes that start together, headers included.
+    """Return a lower bound in seconds for streams of these sizes that start together, headers included.
 
-    That is the time of the busiest link, and of no stream less than its bytes at the slowest link of its path plus
-    the latency of all of it.
+    It is the larger of two times: that of the busiest link, and that of the slowest stream alone (its bytes at the rate
+    of the slowest link on its path, plus the latency of the path).
     """
     rates, latency_us = arc_rates(plan), arc_latency_us(plan)
     load: dict[Arc, int] = {}
@@ -109,7 +109,7 @@ class ExchangeRun:
 
 
 def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], limit_s: int) -> ExchangeRun:
-    """Run `exchanges` one after the other over connections that stay, and return what they took.
+    """Run `exchanges` one after the other over the same connections, and return their times and CPU use.
 
     Raises Unavailable if ranks do not reach each other, or if it takes longer than `limit_s`.
     """
@@ -152,13 +152,13 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], li
         ExchangeTimes({streams[int(index)]: (start_s, end_s) for index, (start_s, end_s) in spans.items()})
         for spans in document["spans_s"]
     ]
-    # Whatever the links did between the start of the first and the end of the last exchange counts, pauses excepted.
+    # All CPU time between the start of the first and the end of the last exchange counts; pauses do not.
     busy_s = sum(item.duration_s for item in times)
     return ExchangeRun(times, document["cpu_s"] / busy_s, link_s / busy_s)
 
 
 MIN_EFFICIENCY = 0.7
-"""Least efficiency with all links busy; a rate that stays below it is refused."""
+"""Lowest acceptable efficiency with all links busy; a fabric below it is refused."""
 _LIMIT_S = 60
 _BUSY_S = Fraction(1, 4)
 _BUSY_BYTES = (2**12, 2**22)
@@ -197,19 +197,16 @@ def bring_up_tested(
 
 
 def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> SelfTest:
-    """Return what exchanges show.
-
-    Raises Unavailable if ranks do not reach each other.
-    """
+    """Run the test exchanges and return their result. Raises Unavailable if ranks do not reach each other."""
     streams = busy_streams(plan)
     smallest, largest_bytes = _BUSY_BYTES
     rates = fair_rates(plan, streams)
     busy_s = min(_BUSY_S, Fraction(8 * largest_bytes) / max(rates.values()))
-    # Sizes with which all streams take the same time.
+    # Sizes for which all streams take the same time.
     sizes_bytes = {stream: max(smallest, int(rate * busy_s / 8)) for stream, rate in rates.items()}
     exchange = TimedExchange(sizes_bytes, 0.005)
     run = run_exchanges(fabric, [exchange] * _BUSY_REPEATS, _LIMIT_S)
-    # Others may use the machine too: what it can do is what it did at best. The first exchange only warms up.
+    # Other processes may slow down some exchanges, so the best one counts. The first one only warms up.
     ideal_s = needed_s(plan, sizes_bytes, WIRE_MTU_BYTES)
     efficiency = max(ideal_s / times.duration_s for times in run.times[1:])
     largest = max(sizes_bytes.values())
