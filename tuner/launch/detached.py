@@ -1,4 +1,4 @@
-"""A launch that lives in a Ray cluster: it goes on without the process that started it, and after its own death."""
+"""A launch in a Ray cluster. It continues when the process that started it ends, and is restarted if it dies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from chorale.tuner.trials.records import TrialRecord
 
 MLFLOW_PAUSE_S = 10.0
 SERVER_TRIES, LOCAL_TRIES = 8640, 3
-"""How often uploading to MLflow is retried at the end: a server may come back within a day; a local folder that is not
-writable will stay so.
+"""Number of attempts to upload to MLflow at the end. A server may come back within a day, but a local folder that is
+not writable will not become writable by waiting.
 """
 FORMER_SELF_S = 300.0
-"""How long a restarted launch waits for the lock of its former process. That may end later than its node seems to, and
-a file server may release the lock later still.
+"""Seconds that a restarted launch waits for the lock of its previous process. That process may outlive the failure of
+its node as seen by Ray, and a file server may release the lock even later.
 """
 
 
@@ -42,7 +42,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """Progress of a launch: `done` of at most `budget` trials; `new_trials` are those that the caller does not have."""
+    """Progress of a launch: `done` of at most `budget` trials, and `new_trials`, which the caller has not seen yet."""
 
     state: LaunchState
     budget: int
@@ -52,15 +52,15 @@ class LaunchStatus:
 
 
 def detached_name(campaign: str) -> str:
-    """Return the name under which the launch of a campaign lives in a cluster."""
+    """Return the name of the Ray actor that runs the launch of a campaign."""
     return f"chorale-campaign:{campaign}"
 
 
 class DetachedLaunch:
-    """Runs a launch in a thread and answers questions about it at the same time.
+    """Runs a launch in a thread and reports its progress at the same time.
 
-    All of its state is on disk: an object with the same arguments resumes where the last one was killed, if it sees the
-    same `home`. `launch_id` names the launch; without it the newest one is resumed.
+    All state is on disk, so after a crash a new object with the same arguments resumes the launch, if it has access to
+    the same `home`. `launch_id` identifies the launch; if it is None, the newest launch is resumed.
     """
 
     def __init__(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
@@ -79,8 +79,8 @@ class DetachedLaunch:
         self._thread.start()
 
     def status(self, received: int) -> LaunchStatus:
-        """Return how far the launch is, with the trials after the first `received`, which the caller has already."""
-        ended = not self._thread.is_alive()  # before looking at the report, which is there before the end
+        """Return the progress of the launch, without its first `received` trials, which the caller already has."""
+        ended = not self._thread.is_alive()  # check this first: the report is set before the thread ends
         state = LaunchState.RUNNING
         if ended:
             state = LaunchState.FAILED if self._error or not self._report else LaunchState.ENDED
@@ -92,7 +92,7 @@ class DetachedLaunch:
         return self._report
 
     def stop(self) -> None:
-        """End the launch soon; finished trials are kept, and a resumed launch goes on from there."""
+        """Ask the launch to end soon. Finished trials are kept, and the launch can be resumed."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -115,15 +115,15 @@ class DetachedLaunch:
                 rule, way_out = "some trials are not in MLflow: {}", "repair this, then continue with --resume"
                 self._error = CheckFailed(rule, problem, way_out)
         except ChoraleError as error:
-            self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not travel
-        except Exception as error:  # reported by `status`: nobody else sees what ends a thread
+            self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not be serializable
+        except Exception as error:  # reported by `status`, because exceptions in a thread are otherwise lost
             value = f"{type(error).__name__}: {error}"
             self._error = CheckFailed(
                 "the launch ended without a report: {}", value, "report this, then continue with --resume"
             )
 
     def _try_again(self) -> bool:
-        """Wait before MLflow is tried again, if it may be; nobody waits for a detached launch to end."""
+        """Wait, then return whether to try MLflow again. Waiting is fine: nobody waits for a detached launch to end."""
         self._tries -= 1
         return self._tries >= 0 and not self._stop.wait(MLFLOW_PAUSE_S)
 
@@ -143,10 +143,10 @@ class _Collector(LaunchProgress):
 
 
 class _Stoppable:
-    """Workers that behave as if ctrl-C had been pressed once `stop` is set, because signals do not reach threads.
+    """Workers that act as if Ctrl-C had been pressed when `stop` is set, because signals do not reach threads.
 
-    If the head of the cluster no longer answers, the process ends immediately: the cluster restarts the launch on
-    another node, which must find the folder unlocked.
+    If the head of the cluster no longer answers, the process ends immediately, because the cluster restarts the launch
+    on another node, where the folder must be unlocked.
     """
 
     def __init__(self, inner: Workers, stop: threading.Event) -> None:

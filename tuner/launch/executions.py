@@ -1,4 +1,4 @@
-"""Why an execution took as long as it did: its critical path by cause, and the ranks that were late."""
+"""Explain the duration of an execution: the causes of delay on its critical path, and the ranks that were late."""
 
 import json
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ def report_executions(
     measurement: Measurement,
     trace: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a row for each of `executions`; write them to `trace`.
+    """Return a row for each of `executions`; if `trace` is given, also write the executions to that file.
 
-    They are compared with a simulation of the links alone if the environment of `measurement` contains the link rate.
+    If the environment of `measurement` contains the link rate, each row includes the time of a simulation of the links.
     Raises Unavailable if nothing was traced.
     """
     if not executions:
@@ -50,7 +50,7 @@ def read_execution_rows(trace: Path) -> list[dict[str, Any]]:
 
 
 def execution_row(program: Program, trace: ExecutionTrace, predicted_s: float | None) -> dict[str, Any]:
-    """Return the facts of one traced execution; `predicted_s` as the simulation has it, of links alone."""
+    """Return the facts of one traced execution. predicted_s: time in a simulation of the links, None if unknown."""
     by_cause = time_by_cause(CriticalPath(program, trace).segments())
     latest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].start_s)
     slowest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].end_s)

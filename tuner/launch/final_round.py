@@ -1,4 +1,4 @@
-"""The end of a launch: the best programs of each size side by side with the baselines, launch after launch."""
+"""The final comparison: repeatedly measure the best programs of each size side by side with the baselines."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Times = dict[str, list[float]]
 
 
 SECONDS_PER_CONTEST = 20.0
-"""Default limit of the final per size; if the trials took longer, the final may take as long as they did."""
+"""Default time limit of the final comparison per size. If the trials took longer, it may take as long as the trials."""
 
 
 def final_limit_s(minutes: float | None, trials_s: float, sizes: int) -> float:
-    """Return the seconds after which the final starts no new launch.
+    """Return the seconds after which the final comparison starts no new measurement.
 
-    minutes:  limit of the campaign, None without one
+    minutes:  limit given by the campaign, if any
     trials_s: total time of the trials
     """
     return max(trials_s, SECONDS_PER_CONTEST * sizes) if minutes is None else 60 * minutes
 
 
 def is_worth_comparing(campaign: Campaign, trials: Sequence[records.CompleteTrial]) -> bool:
-    """Return whether there is anything to compare: two programs, or one that was faster than the baselines at some
-    size.
+    """Return whether a final comparison makes sense: there are two programs, or one was faster than the baselines at
+    some size.
     """
     best = records.finalists(trials)
     faster = any(size.speedup > 1 for trial in best for size in trial.sizes)
@@ -74,7 +74,7 @@ class FinalRound:
         """
         self._number = number
         if self.campaign.one_winner:
-            # Measure all of `best` at all sizes in one launch
+            # One measurement of all of `best` at all sizes
             best = records.finalists(trials)
             self._trials = {trial.trial_id: trial for trial in best}
             outcome = self._submitted(self.requests.run({t.trial_id: self._loaded(t) for t in best}, self._number))
@@ -92,7 +92,7 @@ class FinalRound:
         deadline_s = clock_s() + limit_s
         while open_contests := [contest for contest in contests if contest.batch[0]]:
             groups: dict[tuple[tuple[str, ...], int], list[SizeContest]] = {}
-            for contest in open_contests:  # those with equal batches share launches
+            for contest in open_contests:  # contests with equal batches share measurements
                 groups.setdefault(contest.batch, []).append(contest)
             for group in groups.values():
                 self._launch(group)
@@ -105,10 +105,10 @@ class FinalRound:
         return records.FinalComparison(results, 0, tuple(verdict for verdict in verdicts if verdict is not None))
 
     def _contests(self, trials: Sequence[records.CompleteTrial]) -> list[SizeContest]:
-        """Return a contest for each size among those that may be best there."""
+        """Return a contest for each size, between the trials that may be the best at that size."""
         deviation = records.controls_of(trials).deviation
         gains = np.log([[size.speedup for size in trial.sizes] for trial in trials])
-        # When contests of at most so many launches are looked at: after four, then twice as many each time.
+        # Contests are evaluated after FIRST_BATCH launches, and then each time the number of launches has doubled.
         batches = []
         count = FIRST_BATCH
         while count < self.campaign.final.launches:
@@ -126,7 +126,7 @@ class FinalRound:
         return contests
 
     def _launch(self, group: Sequence[SizeContest]) -> None:
-        """Measure the next launch of contests between the same programs."""
+        """Run the next measurement for `group`, a list of contests between the same programs."""
         names, _ = group[0].batch
         outcome = self._submitted(self._request(names, [contest.size_bytes for contest in group]))
         if isinstance(outcome, RunFailure):
@@ -159,7 +159,7 @@ class FinalRound:
         outcome: Outcome = completions(self.workers, [future])[0].value
         if isinstance(outcome, Measurement) and request.trace:
             for name in self._trials:
-                # Write what each step of a finalist took, where the runner can tell
+                # Write the time of each step of a finalist, if the runner can trace it
                 traces = self._traces.setdefault(name, {})
                 traces |= {trace.size_bytes: trace for trace in outcome.traces.get(name, ())}
                 if outcome.traces.get(name):
@@ -181,8 +181,8 @@ class FinalRound:
         return trial.candidate, lift_code(self.store.program_path(trial.program_id).read_bytes())
 
     def _results(self, trial: records.CompleteTrial) -> Iterator[records.SizeResult]:
-        """Yield the results of a finalist at each size: from the final, or from its trial if it was not in the
-        final.
+        """Yield the results of a finalist at each size: from the final comparison if it was compared at that size, else
+        from its trial.
         """
         for result in trial.sizes:
             times = self._times[result.size_bytes]

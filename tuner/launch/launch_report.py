@@ -1,4 +1,4 @@
-"""The report of a launch: one HTML page that needs nothing but itself."""
+"""The report of a launch: a self-contained HTML page."""
 
 import json
 import logging
@@ -47,10 +47,12 @@ def campaign_page(
 ) -> str:
     """Return the HTML page of a launch.
 
-    chosen:   the tuning table; versions: registered version by size in bytes
-    overhead: document of `Overhead.document`; refused: trials that are slower end to end than a baseline
+    chosen:     the tuning table
+    versions:   size in bytes -> registered version
+    overhead:   result of `Overhead.document`
+    refused:    trials that are slower end to end than a baseline
     executions: candidate -> rows of `report_executions`
-    limit:    limit of the links, if known
+    limit:      limit that the links impose on times, if known
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
@@ -176,7 +178,7 @@ _log = logging.getLogger("chorale.tune")
 
 
 def launch_limit(campaign: Campaign, topology: Topology, trials: Sequence[TrialRecord]) -> LinkLimit | None:
-    """Return the limit of the links in a launch, None if their rate is unknown."""
+    """Return the limit that the links impose on the times of a launch, None if the link rate is unknown."""
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
     return link_limit(topology, parse_collective(campaign.collective), complete[-1].environment) if complete else None
 

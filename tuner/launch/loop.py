@@ -51,9 +51,9 @@ _log = logging.getLogger("chorale.controller")
 
 @dataclass(frozen=True, slots=True)
 class RequestBuilder:
-    """Makes the requests of one launch.
+    """Creates the build and measurement requests of one launch.
 
-    baselines: programs by their names in measurements; candidates are measured together with them
+    baselines: name in measurements -> program of a baseline, measured together with candidates
     """
 
     campaign: Campaign
@@ -62,19 +62,21 @@ class RequestBuilder:
 
     @property
     def references(self) -> Mapping[str, str]:
-        """Name of every baseline in measurements -> its name in the campaign and in records."""
+        """Mapping from each baseline's name in measurements to its name in the campaign and in records."""
         names = self.campaign.baseline_names
         return {name if name.startswith(base.LIBRARY) else f"baseline:{name}": name for name in names}
 
     def build(self, candidate: Candidate) -> BuildRequest:
-        """Return the build of a candidate. InvalidInput if a parameter is beyond a limit."""
+        """Return the request to build a candidate. Raises InvalidInput if a parameter exceeds a limit."""
         collective = parse_collective(self.campaign.collective)
         options = Options(chunks=candidate.chunks, k=candidate.k)
         source = ScheduleRequest(self.topology, collective, candidate.method, options, candidate.depth)
         return BuildRequest(source, lowered_as(self.campaign.runner.config.lowering(), candidate))
 
     def adopted(self, candidate: Candidate) -> BuildResult | None:
-        """Return the program of a candidate that needs no build: a file, or settings of the library; else None."""
+        """Return the program of a candidate that need not be built: a program file, or an algorithm of the library.
+        None for other candidates.
+        """
         if (settings := candidate.settings) is not None:
             config, collective = self.campaign.runner.config, parse_collective(self.campaign.collective)
             assert isinstance(config, NcclConfig)
@@ -88,12 +90,14 @@ class RequestBuilder:
         return adopted_programs(self.campaign, self.topology)[candidate.method]
 
     def adopted_baselines(self) -> dict[str, AnyProgram]:
-        """Return the baselines that are files, by their names in measurements."""
+        """Return the programs of the baselines given as files, by their names in measurements."""
         adopted = {name: self.adopted(Candidate(method)) for name, method in self.references.items()}
         return {name: result.program for name, result in adopted.items() if result is not None}
 
     def baseline_builds(self) -> dict[str, BuildRequest]:
-        """Return the builds of all baselines but files and the library's own, by their names in measurements."""
+        """Return build requests for the baselines that are neither files nor the library's algorithms, by their names
+        in measurements.
+        """
         return {
             name: self.build(Candidate(method))
             for name, method in self.references.items()
@@ -101,7 +105,7 @@ class RequestBuilder:
         }
 
     def race(self, name: str, measured: Iterable[CompleteTrial], controls: Controls) -> base.Race | None:
-        """Return the race of trial `name` against the measured ones; None without any, or without racing."""
+        """Return the race of trial `name` against the `measured` trials. None if there are none or racing is off."""
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
             return None
@@ -144,7 +148,7 @@ class RequestBuilder:
 
 @dataclass(frozen=True, slots=True)
 class PendingTrial:
-    """A trial that has begun and has no record yet."""
+    """A trial that has begun but has no record yet."""
 
     suggestion: Suggestion
     trial_id: str
@@ -157,7 +161,7 @@ class PendingTrial:
         return self.suggestion.candidate
 
     def not_built(self, now_s: float, failure: BuildFailure) -> TrialRecord:
-        """Return the record of a candidate that could not be built: pruned if it makes no sense."""
+        """Return the record of a candidate that could not be built. It is pruned if its parameters make no sense."""
         if failure.kind == BuildFailureKind.INVALID:
             return PrunedTrial(*self._facts(now_s), failure.message)
         kind = base.FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else base.FailureKind.CRASH
@@ -169,7 +173,7 @@ class PendingTrial:
         return CompleteTrial(*self._facts(now_s), *measured, first.trial_id, first.channels, first.blocks)
 
     def _facts(self, now_s: float) -> tuple[str, int, Candidate, float, float]:
-        """Return the fields that every record begins with."""
+        """Return the values of the fields that all records have in common, in order."""
         return self.trial_id, self.number, self.candidate, self.started_unix_s, now_s - self.started_s
 
 
@@ -177,8 +181,8 @@ class PendingTrial:
 class BuiltTrial(PendingTrial):
     """A pending trial whose program is built.
 
-    beside: whether the baselines are measured with it
-    so_far: results so far, for a trial whose sizes are measured one after the other
+    beside: whether the baselines are measured in the same run
+    so_far: results so far, if the sizes are measured one after the other
     """
 
     built: BuildResult
@@ -196,15 +200,15 @@ class BuiltTrial(PendingTrial):
         return run_key(self.built.program_id, self.candidate)
 
     def with_more(self, measurement: base.Measurement) -> BuiltTrial:
-        """Return the trial after the next size was measured."""
+        """Return this trial with the results of another size added."""
         if self.so_far is None:
             return replace(self, so_far=measurement)
         results = {name: (*sizes, *measurement.results[name]) for name, sizes in self.so_far.results.items()}
         return replace(self, so_far=replace(measurement, results=results))
 
     def pruned(self, now_s: float, reason: str, sizes: tuple[SizeResult, ...] = ()) -> PrunedTrial:
-        """Return the record of a candidate that a pruner ended after `sizes`; empty if another trial has these
-        results.
+        """Return the record of a candidate that a pruner ended after measuring `sizes`. `sizes` is empty if these
+        results are part of another trial.
         """
         return PrunedTrial(*self._facts(now_s), reason, sizes, self.built.program_id)
 
@@ -231,9 +235,9 @@ NODES = "nodes"
 
 
 class NodeWatch:
-    """Remembers the nodes on which the last trial of a launch was measured, if its runner reports them.
+    """Detects that measurements have moved to other nodes, if the runner reports its nodes.
 
-    is_off: True if several workers measure at the same time, each on its own nodes
+    is_off: switches detection off, because several workers measure at the same time, each on its own nodes
     """
 
     def __init__(self, trials: Iterable[TrialRecord], is_off: bool = False) -> None:
@@ -242,7 +246,7 @@ class NodeWatch:
         self._is_off = is_off
 
     def have_changed(self, environment: Mapping[str, Any]) -> bool:
-        """Take note of the nodes of a measurement; return, with a warning, whether the one before had others."""
+        """Record the nodes of a measurement. Log a warning and return True if the previous one ran on other nodes."""
         nodes, before = environment.get(NODES), self._nodes
         if nodes is None or self._is_off:
             return False
@@ -271,8 +275,8 @@ LOOKS = 2
 class SearchWorth:
     """Ends a search when `rule.per` more seconds are expected to gain less than `rule.gain`.
 
-    It assumes that all trials of that time gain as much as the next one, which is the most promising. Later ones gain
-    less, so a search rather continues too long. Without a rule it never ends.
+    The estimate assumes that every trial in that time gains as much as the next one. The next one is the most promising
+    and later ones gain less, so the search tends to end late rather than early. Without a rule it never ends early.
     """
 
     rule: StopSection | None
@@ -290,7 +294,7 @@ class SearchWorth:
         return self._below >= LOOKS
 
     def look(self, expected_gain: float | None, finished: int) -> None:
-        """Take what a trial is expected to gain (a logarithm; None: nobody knows) after `finished` trials."""
+        """Process the expected gain of the next trial after `finished` trials: a logarithm, or None if unknown."""
         if self.rule is None or self.is_over or expected_gain is None or not finished:
             return
         trial_s = (self.clock_s() - self._began_s) / finished
@@ -313,11 +317,10 @@ class Clocks:
 class TrialLoop:
     """Runs the trials of one launch until its budget or its search space is used up.
 
-    A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record goes first to
-    the store, then to the search, then to the listeners, so that the store can repair the others. At most
-    `campaign.parallel`
-    trials are pending: some are being measured, others are being built or wait. A candidate with an already measured
-    program shares that measurement.
+    A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record is passed first
+    to the store, then to the search, then to the listeners, so that after a crash the others can be completed from the
+    store. At most `campaign.parallel` trials are pending: being built, waiting, or being measured. If a candidate's
+    program was already measured, the candidate shares that measurement.
     """
 
     def __init__(
@@ -342,7 +345,7 @@ class TrialLoop:
         self._overhead = overhead or progress.Overhead(clocks.monotonic_s)
         self._requests = RequestBuilder(campaign, topology)
         self._pending: dict[Future[Any], PendingTrial] = {}
-        self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> trials that wait for it too
+        self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> other trials that wait for it
         self._measured = {trial.run_key: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
         self._pruned = {trial.run_key: trial for trial in store.trials if isinstance(trial, PrunedTrial)}
         self._controls = controls_of(store.trials)
@@ -450,7 +453,7 @@ class TrialLoop:
             self._duplicates[trial.run_key].append(trial)
         else:
             self._duplicates[trial.run_key] = []
-            # Whether the baselines run with the next trial, to check whether the machine has changed
+            # From time to time the baselines run with a trial, to detect changes of the machine
             each = self._campaign.controls == "every-trial" or bool(self._campaign.overlap.products)
             self._submit(replace(trial, beside=each or self._controls.is_due(len(self._measured))))
 
@@ -480,7 +483,7 @@ class TrialLoop:
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
         if isinstance(outcome, base.Measurement) and self._nodes.have_changed(outcome.environment):
             self._controls = controls_of(())
-            if not trial.beside:  # its baselines were measured elsewhere
+            if not trial.beside:  # its baselines were measured with earlier trials, maybe on other nodes
                 self._submit(replace(trial, beside=True, so_far=None))
                 return
         if self._search.prunes and isinstance(outcome, base.Measurement):
@@ -494,7 +497,9 @@ class TrialLoop:
         self._end(trial, trial.measured(self._clocks.monotonic_s(), outcome, names, weights, self._controls.times_s))
 
     def _goes_on(self, trial: BuiltTrial) -> bool:
-        """Tell the pruner of the last size; return whether the trial is ended by it, or the next size is measured."""
+        """Report the last size to the pruner. Return True if the trial needs no further step here, because the pruner
+        ended it or its next size is being measured.
+        """
         assert trial.so_far is not None
         weights, references = self._campaign.size_weights, self._requests.references
         sizes = size_results(trial.so_far, trial.trial_id, references, weights, self._controls.times_s)
@@ -543,9 +548,9 @@ class TrialLoop:
             self._store.add(replace(comparison, trials=len(trials)))
 
     def _guarded(self, step: Callable[[], Value], part: str = "sampler") -> Value:
-        """Run a step of the search. If the storage, or its `part`, stops working, the launch ends with a message.
+        """Run a step of the search. An error of the storage, or of `part` of the search, is turned into a clear error.
 
-        Raises JournalLost if it stopped because another process resumed this launch and its study.
+        Raises JournalLost if the cause is that another process has resumed this launch and its study.
         """
         try:
             return step()

@@ -1,4 +1,4 @@
-"""`chorale tune --dry-run`: what a campaign would do and how long it would take."""
+"""The plan of a campaign for `chorale tune --dry-run`: what it would do and how long it would take."""
 
 import math
 import statistics
@@ -37,15 +37,17 @@ from chorale.tuner.trials.store import is_begun, read_launch, read_snapshot
 NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
 
 LATEST = 3
-"""Launches that count: earlier ones may have built what later ones found built."""
+"""Number of latest launches used for the forecast. Older ones may be slower because they had to build every program."""
 
 
 def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, Any]:
-    """Return the `estimate` of `chorale tune --dry-run`: how long the trials take, by the pace of earlier launches.
+    """Return the `estimate` of `chorale tune --dry-run`: the duration of the trials, by the pace of earlier launches.
 
-    trial_seconds:   between the ends of two trials in the latest launches under the same conditions, None without any
-    seconds:         of all trials; None if unknown. The final comparison and the report come on top
-    at_most_seconds: when the search and then the final stop starting new work; None without `budget.minutes`
+    trial_seconds:   time between the ends of two trials in the latest launches under the same conditions, None if there
+                     are none
+    seconds:         time of all trials, without the final comparison and the report; None if unknown
+    at_most_seconds: time after which neither the search nor the final comparison starts new work; None without
+                     `budget.minutes`
     """
     points = len(search_space(campaign, topology))
     trials = min(campaign.budget.trials, points)
@@ -57,7 +59,7 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
             if is_begun(folder) and (launch := read_launch(folder)).conditions == conditions:
                 name = f"{folder.parent.name} launch {folder.name}"
                 earlier.append((launch.started_unix_s, name, read_snapshot(folder).trials))
-        except (OSError, ChoraleError):  # no launch, of an older format, or damaged: left out
+        except (OSError, ChoraleError):  # skip what is not a launch, has an older format or is damaged
             continue
     latest = sorted((one for one in earlier if one[2]), key=lambda one: one[:2])[-LATEST:]
     paces_s = [statistics.fmean(trial_intervals_s(done) or [done[0].seconds]) for _, _, done in latest]
@@ -88,7 +90,7 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds for people: `0.4 s`, `35 s`, `4:05 min`, `2:10 h`."""
+    """Format seconds for display: `0.4 s`, `35 s`, `4:05 min`, `2:10 h`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:
@@ -103,12 +105,12 @@ WARM_UPS = 1
 
 
 def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> float | None:
-    """Return the seconds that `trials` trials need on the links if every program meets the lower bound of its
-    collective.
+    """Return the shortest time in which the links can carry the data of `trials` trials, in seconds.
 
-    Includes warm-up and all repetitions of candidates and baselines; a ring takes longer by the factor of links that it
-    leaves idle. Preparation comes on top. None if no rate is known in advance: without `runner.link_mbps`, on networks
-    with bandwidths in other units, and for runners that execute nothing.
+    Assumes that every program reaches the lower bound of the collective. Includes warm-up and all repetitions of
+    candidates and baselines, but not preparation. Programs that leave links idle take longer, for example rings. None
+    if the link rate is not known in advance: without `runner.link_mbps`, on networks with bandwidths in other units,
+    and for runners that execute nothing.
     """
     rate_mbps = campaign.runner.config.link_rate_mbps
     if rate_mbps is None or not campaign.runner.capabilities.is_live or topology.bandwidth_unit != "link":
@@ -120,9 +122,9 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
 
 def check_methods(campaign: Campaign, files: bool = False) -> None:
-    """Raise InvalidInput for an unknown method or baseline; only its runner knows the algorithms of a library.
+    """Raise InvalidInput for an unknown method or baseline. The library's algorithms are looked up in the runner.
 
-    files: whether baselines may be files of this machine, which `adopted_programs` checks
+    files: whether baselines may be files on this machine, which `adopted_programs` checks
     """
     for key, methods in (("search.methods", campaign.search.methods), ("baselines", campaign.baselines)):
         for method in methods:
@@ -152,7 +154,7 @@ def check_runner(campaign: Campaign, topology: Topology) -> None:
 
 
 def campaign_plan(campaign: Campaign, topology: Topology, priors: Sequence[Prior] = ()) -> dict[str, Any]:
-    """Return the plan that `chorale tune --dry-run` shows; `priors` are what the search knows beforehand."""
+    """Return the plan that `chorale tune --dry-run` shows. priors: priors with which the search would start."""
     space = search_space(campaign, topology)
     trials = min(campaign.budget.trials, len(space))
     return {
@@ -178,7 +180,7 @@ _MAX_STARTS = 6
 
 
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that `chorale tune --dry-run` prints of its JSON document `plan`."""
+    """Yield the lines in which `chorale tune --dry-run` prints the JSON document `plan`."""
     campaign = plan["resolved"]
     network = f"{plan['topology']['spec']} ({plan['topology']['nodes']} ranks)"
     yield f"{plan['campaign']}: {plan['collective']} on {network}, {campaign['runner']['kind']} runner"
@@ -213,9 +215,9 @@ and the report.
 
 
 def budget_within(campaign: Campaign, seconds: float, goes_on: bool) -> Campaign:
-    """Return the campaign with a budget that ends within `seconds`; a smaller budget is kept.
+    """Return the campaign with its time budget limited so that it ends within `seconds`. A smaller budget is kept.
 
-    goes_on: whether another job continues; then only the final has to fit into one of them
+    goes_on: whether another job continues the search; then only the final comparison has to fit into a single job
     """
     minutes = seconds / 60
     final = campaign.final.model_copy(update={"minutes": _smaller(campaign.final.minutes, FINAL_SHARE * minutes)})
@@ -230,14 +232,14 @@ def _smaller(minutes: float | None, most: float) -> float:
 
 
 _judged: dict[tuple[str, str], BuildResult] = {}
-"""Verdicts by everything that decides them, so that a process judges a file once."""
+"""Cache of checked program files, so that a process checks each file only once."""
 
 
 def adopted_programs(campaign: Campaign, topology: Topology) -> Mapping[str, BuildResult]:
-    """Return the programs of the files of `campaign`, by the names that candidates and records give them.
+    """Return the programs that `campaign` gives as files, by their names in candidates and records.
 
-    InvalidInput, which names the key and the file, for what the campaign cannot measure; CheckFailed for a program that
-    does not do what its collective says on `topology`.
+    Raises InvalidInput, which names the key and the file, if the campaign cannot measure a program. Raises CheckFailed
+    if a program does not perform its collective correctly on `topology`.
     """
     results = {}
     for key, file in _files(campaign):
@@ -289,7 +291,7 @@ def _read(key: str, path: str) -> ProgramFile:
 
 
 def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> None:
-    """Raise InvalidInput unless the runner executes `program` at every size of the campaign."""
+    """Raise InvalidInput unless the runner can execute `program` at every size of the campaign."""
     if campaign.runner.capabilities.times is TimeSource.RECORD:
         rule, way_out = f"{place}: this runner cannot measure programs", "choose a runner that executes programs"
         raise InvalidInput(rule, f"the {campaign.runner.kind} runner", way_out)
@@ -308,7 +310,7 @@ def _require_measurable(campaign: Campaign, place: str, program: AnyProgram) -> 
 
 
 def _misfit(campaign: Campaign, program: AnyProgram) -> tuple[str, str, str]:
-    """Return rule, value and remedy for a program that the runner does not execute."""
+    """Return rule, value and fix of the error for a program that the runner does not execute."""
     kind, lowering = campaign.runner.kind, campaign.runner.config.lowering()
     if program.one_sided:
         rule = f"plans of MSCCL++ must be measured by shared memory or a model, not by the {kind} runner as it is set"

@@ -1,4 +1,4 @@
-"""What predicted times decide before a launch: which algorithms stand for the library, and which methods come first."""
+"""Decisions from predicted times before a launch: the meaning of `auto` and `library`, and the order of methods."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -21,14 +21,14 @@ from chorale.tuner.trials.records import Candidate
 
 _METHODS_OF_AUTO = 5
 _VARIANTS = ("forest-phases", "traditional-torus")
-"""Methods that differ little from others."""
+"""Methods that `auto` skips because they differ little from other methods."""
 
 
 def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
-    """Return the campaign with names in place of `auto` among its methods and of `library` among its baselines.
+    """Return the campaign with `auto` among its methods and `library` among its baselines replaced by names.
 
-    `auto` stands for the methods that are predicted to be the fastest at each size, then the second fastest, and so on;
-    `library` for what the library below the runner does, or the algorithm of MPI libraries predicted to be the fastest.
+    `auto` becomes the methods predicted to be the fastest at each size, then the second fastest, and so on. `library`
+    becomes the algorithms of the runner's library, or else the algorithm of MPI libraries predicted to be the fastest.
     """
     changes: dict[str, object] = {}
     if AUTO in campaign.search.methods:
@@ -47,7 +47,7 @@ def campaign_on(campaign: Campaign, topology: Topology) -> Campaign:
 
 
 def library_baselines(campaign: Campaign, topology: Topology) -> list[str]:
-    """Return the baselines that stand for the library, of which the fastest counts at each size."""
+    """Return the baselines that represent the library. Candidates are compared with the fastest one at each size."""
     config, collective = campaign.runner.config, parse_collective(campaign.collective).name
     own = [LIBRARY + name for name in config.library_algorithms(collective, topology)]
     if own and config.capabilities.times is not TimeSource.MODEL:
@@ -57,7 +57,7 @@ def library_baselines(campaign: Campaign, topology: Topology) -> list[str]:
 
 
 def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) -> list[Candidate]:
-    """Return a point of each method: first those predicted to be the fastest, then the others in the file's order."""
+    """Return one point per method: first the methods predicted to be fastest, then the others in the file's order."""
     points = {point.method: point for point in space.starts()}
     methods = [name for name in points if name in METHODS and name in AUTO_METHOD.names]
     fastest = _fastest(_choices(campaign, topology, methods), campaign.sizes) if len(methods) > 1 else []
@@ -65,7 +65,7 @@ def first_guesses(campaign: Campaign, topology: Topology, space: SearchSpace) ->
 
 
 def campaign_pricing(campaign: Campaign, topology: Topology) -> Pricing:
-    """Return what messages cost in predictions: the calibration, or `screening.alpha_us` and the rate of links."""
+    """Return the cost model of predictions: from the calibration, or from `screening.alpha_us` and the link rate."""
     section = campaign.screening
     if section.calibration is not None:
         return Pricing.of({}, section.calibration)
@@ -85,7 +85,7 @@ def _choices(campaign: Campaign, topology: Topology, among: Sequence[str] | None
 
 
 def _fastest(choices: TimedChoices, sizes_bytes: Sequence[int], without: Sequence[str] = ()) -> list[str]:
-    """Return the methods with the least predicted time at each size, largest size first; none where no method suits."""
+    """Return the method with the shortest predicted time at each size, largest size first. Empty if none applies."""
     try:
         chosen = [choices.at(size_bytes, without).method for size_bytes in sorted(sizes_bytes, reverse=True)]
     except InvalidInput:

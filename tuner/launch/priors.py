@@ -1,4 +1,4 @@
-"""Knowledge before a launch: earlier launches, recorded runs, and predictions of screening. It is kept for --resume."""
+"""Priors of a launch: from earlier launches, recorded runs and screening predictions. They are saved for --resume."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ Guesses = Mapping[Candidate, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """Predictions of screening, and the candidates to measure first."""
+    """Result of screening: predicted times, and the candidates to measure first."""
 
     exact: Guesses = field(default_factory=dict)
     simulated: Guesses = field(default_factory=dict)
@@ -53,10 +53,10 @@ class Screened:
 
 
 def screened_candidates(campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers) -> Screened:
-    """Return what to measure first: the predicted best of each size, then the second best of each.
+    """Return the candidates to measure first: the predicted best at each size, then the second best at each size.
 
-    `screening.candidates` points are built and get their exact cost, the best `screening.simulated` of them simulated
-    times too. Empty if `screening.candidates` is 0. Candidates that cannot be built or simulated are left out.
+    Builds `screening.candidates` points and computes their exact costs, then simulates the best `screening.simulated`
+    of them. Empty if `screening.candidates` is 0. Candidates that cannot be built or simulated are left out.
     """
     section = campaign.screening
     if section.candidates == 0:
@@ -104,21 +104,21 @@ def _simulated_s(
 
 
 RECORD, SCREENING = "record", "screening"
-"""Names of priors that are no campaigns, for the key `prior`."""
+"""Values of the key `prior` that do not name a campaign."""
 
 PRIOR_FILE = "prior.json"
 FORMAT = "chorale-prior/1"
 
 MOST_PRIORS = 4
 MOST_LAUNCHES = 40
-"""Launches that are read, the nearest and newest: a start must not wait for an archive."""
+"""Largest number of launches that are read, the most similar and newest first, so that starting stays fast."""
 
 MOST_BYTES = 4 * 2**20
 LEAST_POINTS = 3
-"""Points of the space that a prior must know to be worth a trial."""
+"""Smallest number of points of the space that a prior must know to be used."""
 
 _GENERATORS = {"ForestColl": "forest"}
-"""Generator of recorded schedules -> the method here that makes such schedules."""
+"""Generator named in the record -> Chorale's method that produces equivalent schedules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class _Earlier:
 
     @property
     def group(self) -> str:
-        """Launches with equal groups measured the same baselines in the same circumstances, so that gains compare."""
+        """Group of launches that measured the same baselines under the same conditions, so gains are comparable."""
         conditions = self.launch.conditions
         return json.dumps([conditions[key] for key in ("topology", "runner", "baselines")], sort_keys=True)
 
@@ -140,8 +140,8 @@ def learned_priors(
     """Return priors for points of `space` from the data folder and the shipped record, the most similar conditions
     first.
 
-    The starting launch `launch_id` itself is ignored. The same files give the same priors. Raises InvalidInput if the
-    campaign names a source that has no information.
+    `launch_id`, the launch being started, is ignored. The result depends only on the files. Raises InvalidInput
+    if the campaign names a source that has no usable information.
     """
     if campaign.prior == "none" or campaign.resolved_sampler != "sizes-gp":
         return []
@@ -169,7 +169,7 @@ def screening_priors(campaign: Campaign, screened: Screened) -> list[Prior]:
 
 
 def save_priors(folder: Path, priors: Sequence[Prior]) -> None:
-    """Write `priors` into the folder of a launch; if that fails it is only logged."""
+    """Write `priors` into the folder of a launch. A failure is only logged."""
     if not priors:
         return
     rows = [
@@ -210,7 +210,7 @@ def saved_priors(folder: Path, sizes: int) -> list[Prior]:
 
 
 def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior for each kind of circumstances under which earlier launches measured points of `space`."""
+    """Yield a prior for each group of earlier launches with equal conditions that measured points of `space`."""
     groups: dict[str, list[_Earlier]] = defaultdict(list)
     for one in earlier:
         groups[one.group].append(one)
@@ -232,7 +232,9 @@ def _of_launches(earlier: Sequence[_Earlier], sizes_bytes: Sequence[int], space:
 
 
 def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named: set[str] | None) -> list[_Earlier]:
-    """Return launches of the collective: under the same conditions first, then on the same network, then others."""
+    """Return earlier launches of the same collective: first those under the same conditions, then those on the same
+    network, then the others.
+    """
     conditions = conditions_of(campaign, topology)
     earlier = []
     names = sorted(path.name for path in home.campaigns.glob("*") if named is None or path.name in named)
@@ -257,7 +259,9 @@ def _earlier_launches(campaign: Campaign, topology: Topology, home: Home, named:
 
 
 def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> Iterator[tuple[Candidate, Floats]]:
-    """Yield the points of `space` that a launch measured, with their gains at the nearest of its sizes."""
+    """Yield the points of `space` that a launch measured. The gains for `sizes_bytes` are taken at the launch's nearest
+    sizes.
+    """
     try:
         trials = read_snapshot(one.folder).trials
     except (OSError, ChoraleError) as error:
@@ -272,8 +276,8 @@ def _measured(one: _Earlier, sizes_bytes: Sequence[int], space: SearchSpace) -> 
 
 
 def _of_record(campaign: Campaign, topology: Topology, space: SearchSpace) -> Iterator[Prior]:
-    """Yield a prior per recorded fabric, for runners of GPUs. A campaign that replays the record does not get it as
-    prior.
+    """Yield a prior for each fabric in the shipped record, for runners on GPUs. If the campaign replays the record, the
+    fabric that it replays is skipped.
     """
     abilities = campaign.runner.capabilities
     replays = abilities.times is TimeSource.RECORD

@@ -1,4 +1,4 @@
-"""Progress of a launch: what people see, how fast trials finish, and the overhead besides measuring."""
+"""Progress of a launch: its display in the terminal, the pace of trials, and the overhead in addition to measuring."""
 
 import math
 import statistics
@@ -18,11 +18,11 @@ from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, TrialRecord
 
 _PAUSE = 20
-"""A gap of more than so many median intervals is taken as an interruption of the launch."""
+"""A gap of more than this many median intervals between trials is taken as an interruption of the launch."""
 
 
 def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
-    """Return the seconds between the ends of trials in order, without the pauses before a launch was resumed."""
+    """Return the seconds between the ends of successive trials, without the pauses of an interrupted launch."""
     ends_s = sorted(trial.started_unix_s + trial.seconds for trial in trials)
     gaps_s = [later - earlier for earlier, later in pairwise(ends_s)]
     middle_s = statistics.median(gaps_s) if gaps_s else 0.0
@@ -33,7 +33,9 @@ RECENT = 6
 
 
 class LaunchProgress:
-    """Is notified of every finished trial; a context manager around the whole launch. This one shows nothing."""
+    """Base class of progress displays: a context manager for a whole launch that is notified of every finished trial.
+    This class shows nothing.
+    """
 
     def __enter__(self) -> Self:
         return self
@@ -48,8 +50,8 @@ class LaunchProgress:
 class PlainLines(LaunchProgress):
     """One line per trial, for logs and pipes: its outcome, the best so far and the time left.
 
-    budget:  most trials, `recorded` ones included
-    limit_s: time after the beginning of the first trial, after which no new trial starts
+    budget:  largest number of trials, including `recorded` ones
+    limit_s: seconds from the beginning of the first trial after which no new trial starts
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class PlainLines(LaunchProgress):
 
 
 class LiveTable(PlainLines):
-    """A table of the latest trials that is drawn in place, for terminals."""
+    """A table of the latest trials that is updated in place, for terminals."""
 
     def __init__(
         self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
@@ -128,7 +130,7 @@ def outcome_text(record: TrialRecord) -> str:
 def progress_display(
     console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
 ) -> LaunchProgress:
-    """Return the display that suits `console`, see `PlainLines`; a quiet console swallows the plain lines."""
+    """Return the display for `console`: `LiveTable` or `PlainLines`. On a quiet console the lines are not printed."""
     kind = LiveTable if console.is_terminal and not console.quiet else PlainLines
     return kind(console, budget, recorded, limit_s)
 
@@ -139,16 +141,16 @@ MEASURING, PREPARING = "measuring", "preparing"
 
 @dataclass(slots=True)
 class Overhead:
-    """Sums up what one process spends on a launch.
+    """Accumulates the time that one process spends on a launch.
 
     trials:    number of finished trials
     seconds:   stage -> seconds of the loop in it: asking and telling the `search`, submitting to workers (`order`),
                saving to disk (`save`), notifying listeners (`show`)
     worked_s:  kind of work -> seconds of workers; `worked_cpu_s` their CPU time
     elapsed_s: from the first suggestion to the last record
-    notes:     what replaced the search's model when it failed, and how often
-    once_s:    seconds of a call during the first measurement, such as importing MLflow; not part of `elapsed_s`
-    priors:    what the search knew beforehand, and how much weight it has in the end (`Search.priors`)
+    notes:     how often the search's model failed, by the fallback that was used
+    once_s:    seconds of one-time work during the first measurement, for example importing MLflow; not in `elapsed_s`
+    priors:    priors of the search with their final weights (`Search.priors`)
     cpu_s:     CPU time of this process from the start of the loop to the last upload
     """
 
@@ -178,12 +180,12 @@ class Overhead:
         self.worked_cpu_s[kind] += cpu_s
 
     def document(self, tracking_s: float) -> dict[str, Any]:
-        """Return milliseconds per trial: of this process by stage and in total, and time without measurement.
+        """Return the overhead in milliseconds per trial.
 
-        `ours_ms` is the sum of the stages, including MLflow although it works in parallel. `beside_measuring_ms` is the
-        time of the loop minus that of measurements, so it includes preparing and waiting; with several measurements at
-        the same time it can be negative. `cpu_ms` of this process and of the workers hardly depends on the load of the
-        machine.
+        `ours_ms` is the sum of all stages of this process; it includes MLflow, which works in parallel.
+        `beside_measuring_ms` is the time of the loop minus the time of measurements, so it includes preparing and
+        waiting; it can be negative if several measurements run at the same time. `cpu_ms` counts CPU time of this
+        process and of the workers, which hardly depends on the load of the machine.
         """
         per_trial = 1000 / max(1, self.trials)
         stages = {**self.seconds, "mlflow": tracking_s}

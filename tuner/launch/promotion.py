@@ -1,6 +1,7 @@
-"""The promotion gate: a best program gets the alias if it is right at an untuned size and beats the champion.
+"""The promotion gate: a best program gets the alias if it is correct at a size that was not tuned, and is faster than
+the current champion.
 
-A baseline that nothing beats goes through the gate too, so that a program that it has overtaken loses the alias.
+A baseline that nothing beats also goes through the gate, so that a champion that is now slower loses the alias.
 """
 
 import json
@@ -35,11 +36,11 @@ from chorale.tuner.trials.tuning_table import SizeClass, fastest_baseline, is_sl
 _log = logging.getLogger("chorale.promotion")
 
 REPEATS = 9
-"""Fewest repetitions whose 95 % interval of the median excludes the smallest and the largest: 1 - 20 / 2^9."""
+"""Smallest number of repetitions for which the 95 % interval of the median excludes both extremes: 1 - 20 / 2^9."""
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
-"""Failures of a program itself; any other failure says nothing about it."""
+"""Failures caused by the program itself. Other failures may have other causes."""
 
 Rival = tuple[Candidate, AnyProgram] | str
 """A program, or the name of an algorithm of the library itself."""
@@ -50,9 +51,9 @@ Rivals = Mapping[str, Rival]
 def with_built_baselines(
     campaign: Campaign, topology: Topology, store: Store, workers: Workers, best: Sequence[BestProgram]
 ) -> list[BestProgram]:
-    """Return `best` with the programs of the baselines among them, which are built and put into the store.
+    """Return `best` with the programs of the winning baselines filled in. They are built and saved in the store.
 
-    A baseline that cannot be built stays without a program; an algorithm of the library has none.
+    A baseline that cannot be built has no program, and neither has an algorithm of the library.
     """
     requests = RequestBuilder(campaign, topology)
     candidates = {item.baseline: Candidate(item.baseline) for item in best if item.baseline and item.library is None}
@@ -73,9 +74,9 @@ def with_built_baselines(
 def judge(
     campaign: Campaign, topology: Topology, store: Store, workers: Workers, home: Home, best: Sequence[BestProgram]
 ) -> dict[SizeClass, PromotionVerdict]:
-    """Return the verdict on each best program; measures on the runners of the campaign.
+    """Return the verdict on each best program, after measuring on the campaign's runners.
 
-    If MLflow cannot be reached nothing is compared; a program then gets the alias only if no version has it.
+    If MLflow cannot be reached, nothing is compared, and a program gets the alias only if no version has it.
     """
     try:
         mlflow = MlflowStore(campaign.tracking.address(home.mlflow_uri), home.artifacts) if best else None
@@ -151,7 +152,7 @@ class _Gate:
         size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
         most = [rival[1].max_bytes for rival in challenger.values() if not isinstance(rival, str)]
         if any(0 < largest < size_bytes for largest in most):
-            size_bytes = max(size.size_bytes for size in winner.sizes)  # the program is for no larger ones
+            size_bytes = max(size.size_bytes for size in winner.sizes)  # the program does not support larger sizes
         outcome = self._run(winner, challenger, (size_bytes,), 1)
         fault = outcome if isinstance(outcome, RunFailure) else None
         seen = "" if size_bytes in self.campaign.sizes else " at an unseen size"
@@ -160,7 +161,7 @@ class _Gate:
     def _compared(self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, passed: str) -> PromotionVerdict:
         sizes = tuple(size.size_bytes for size in winner.sizes)
         outcome = self._run(winner, rivals, sizes, REPEATS)
-        if isinstance(outcome, RunFailure):  # a champion that fails by itself loses the alias
+        if isinstance(outcome, RunFailure):  # if the champion also fails when run alone, it loses the alias
             alone = self._run(winner, {CHAMPION: rivals[CHAMPION]}, sizes, 1)
             is_broken = isinstance(alone, RunFailure) and alone.kind in BROKEN
             reason = f"could not be compared: {outcome.message}"
@@ -176,8 +177,8 @@ class _Gate:
         return PromotionVerdict(faster, reason, champion.version, ratio)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`. Algorithms of the library cannot run alone, so the program of the best trial runs with
-        them.
+        """Measure `rivals`. The library's algorithms cannot be measured without a program, so if there is no other, the
+        program of the best trial is measured with them.
         """
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
@@ -197,7 +198,7 @@ class _Gate:
         return candidate, lift_code(self.store.program_path(program_id).read_bytes())
 
     def _champion_rival(self, champion: ModelVersion) -> Rival:
-        """Return the champion in the target of this campaign, lowered again if it was tuned for another."""
+        """Return the champion as a program for this campaign's target, lowering it again if it has another target."""
         algorithm = champion.tags.get(registry.LIBRARY_ALGORITHM)
         if algorithm is not None:
             return algorithm
@@ -220,9 +221,9 @@ class _Gate:
 
 
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
-    """Return a size of the class that is not in `sizes_bytes` and that few chunk counts divide.
+    """Return a size of the class that is not in `sizes_bytes` and that is divisible by few chunk counts.
 
-    If all such sizes of the class are taken, it is beyond the class.
+    If the class has no such size left, the returned size lies outside the class.
     """
     size_bytes = size_class.min_bytes + size_class.min_bytes // 3 | 3
     while size_bytes in sizes_bytes:

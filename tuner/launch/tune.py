@@ -58,7 +58,7 @@ ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
 
 @dataclass(frozen=True, slots=True)
 class MeasuringOutcome:
-    """How measuring ended, the best programs, and the promotion gate's verdicts on them."""
+    """Outcome of the measurements: how they ended, the best programs, and the promotion gate's verdicts on them."""
 
     interrupted: bool = False
     failure: ChoraleError | None = None
@@ -118,7 +118,7 @@ class LaunchWork:
     def register(
         self, tracked: TrackingResult, ended: MeasuringOutcome
     ) -> tuple[dict[int, str], dict[SizeClass, PromotionVerdict]]:
-        """Register the best programs; return the version at each of their sizes, and the verdicts on the alias."""
+        """Register the best programs. Return (size in bytes -> registered version, size class -> verdict)."""
         versions: dict[int, str] = {}
         verdicts: dict[SizeClass, PromotionVerdict] = {}
         mlflow = self.tracker.mlflow
@@ -126,7 +126,7 @@ class LaunchWork:
             return versions, verdicts
         for winner in ended.best:
             size_class = winner.size_class
-            # A baseline has no run of its own: it was measured in all of them.
+            # A baseline has no run in MLflow because it was measured in all trials.
             run_id = str(tracked.parent_run_id) if winner.baseline else tracked.run_ids[winner.trial.trial_id]
             verdict = ended.verdicts[size_class]
             try:
@@ -188,7 +188,7 @@ class LaunchWork:
         except StillBusy:
             _log.warning("no warm start: MLflow took more than %g s", WARM_START_PATIENCE_S)
         except ChoraleError as error:
-            _log.info("no warm start: %s", error)  # the tracker has told why already
+            _log.info("no warm start: %s", error)  # the tracker has already warned about the cause
         else:
             _log.info("warm start: %d of the registry's champions come first", len(similar))
             return similar
@@ -203,9 +203,9 @@ class TuneReport:
     """The results of a launch.
 
     versions: size in bytes -> registered version, if there is one
-    verdicts: for each size class, whether the winner has the alias, and why
-    overhead: document of `Overhead.document`
-    limit:    limit of the links, if their rate is known
+    verdicts: for each size class, whether the winner got the alias, and why
+    overhead: result of `Overhead.document`
+    limit:    limit that the links impose on times, if their rate is known
     """
 
     launch: Launch
@@ -282,9 +282,9 @@ def tune(
 
 
 def same_bits_everywhere(text: bytes) -> bool:
-    """Return whether the program in `text` gives all ranks the same bits in every run, as far as that is proved here.
+    """Return whether the program in `text` is proven to give all ranks bit-identical results in every run.
 
-    Programs that add nothing do. Those that are too large for `order_of_additions` are not known to.
+    Always true for programs that add nothing. False for programs that are too large for `order_of_additions`.
     """
     program = read_unchecked(text).program
     if not program.collective.reduces:
@@ -296,12 +296,12 @@ def same_bits_everywhere(text: bytes) -> bool:
 def reproducible_trials(
     trials: Sequence[CompleteTrial], final: FinalComparison | None, read: Callable[[str], bytes]
 ) -> list[RankedTrial]:
-    """Return the trials to choose from: those whose programs have `same_bits_everywhere`, only finalists if there are
-    any.
+    """Return the trials to choose from if results must be reproducible, see `same_bits_everywhere`. If any finalist
+    qualifies, only finalists are returned.
 
-    read: program id -> text of the program
+    read: returns the text of the program with a given id
 
-    Raises CheckFailed if there are trials but none with such a program.
+    Raises CheckFailed if there are trials, but none of their programs is reproducible.
     """
     good = {name for name in {trial.program_id for trial in trials} if same_bits_everywhere(read(name))}
     fixed = [trial for trial in trials if trial.program_id in good]

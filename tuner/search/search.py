@@ -1,4 +1,4 @@
-"""The search: which candidate to try next. An Optuna study records every result; this module also knows its storage."""
+"""The search: decides which candidate to try next. Every result is recorded in an Optuna study and its storage."""
 
 import logging
 import math
@@ -26,7 +26,7 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, T
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
-MAX_REPEATS = 2  # how often in a row the sampler may repeat itself before the grid decides
+MAX_REPEATS = 2  # consecutive repeated suggestions of the sampler before an untried point is taken instead
 
 _log = logging.getLogger("chorale.search")
 
@@ -45,14 +45,15 @@ class Suggestion:
 class SearchPlan:
     """Definition of a search.
 
-    trial_id:         returns the name of a candidate's trial, the same in every record
+    trial_id:         function that returns the id of a candidate's trial, as used in all records
     sizes_bytes:      sizes at which every candidate is measured
-    weights:          weight of each size; empty: all equal
+    weights:          weight of each size; empty means equal weights
     together:         whether one candidate has to serve all sizes
-    second_objective: "none", or what the study minimizes besides the speed-up: "channels" or "blocks"
-    priors:           knowledge from elsewhere, for the sampler sizes-gp
-    starts:           candidates to try first, best guess first; those outside the space are ignored
-    parts:            objects that replace the sampler and the storage, and other plug-ins
+    second_objective: quantity that the study minimizes in addition to maximizing the speed-up: "channels", "blocks" or
+                      "none"
+    priors:           expected gains from other sources; used only by the sampler sizes-gp
+    starts:           candidates to try first, best guess first; candidates outside the space are ignored
+    parts:            objects that replace the sampler or the storage, and other plug-ins
     """
 
     space: SearchSpace
@@ -76,13 +77,16 @@ class SearchPlan:
 class Search:
     """An Optuna study over a finite space in which no point is tried twice.
 
-    The first suggestions are those of the plan, else one per method; then the sampler decides. With priors, their best
-    point comes second, and other first suggestions only while no prior is believed. A suggestion that was already tried
-    is answered immediately with its recorded value, and one that makes no sense as pruned; if the sampler insists, the
-    next unseen point in seeded order is taken. `ask` returns None when every point has been tried.
+    The first suggestions are the plan's `starts` or, without these, one point per method; then the sampler decides. If
+    there are priors, their best point is suggested second, and the remaining first suggestions are made only while no
+    prior has any weight.
 
-    `recorded` are the trials of the launch so far; the study adds those that it does not have. Trials that were pending
-    when the last process ended fail in the study and are tried again first.
+    If the sampler suggests a point that was already tried, it immediately gets the recorded value; if it suggests one
+    that makes no sense, the trial is pruned. After several such suggestions in a row, the next untried point in a
+    seeded random order is taken. `ask` returns None when every point has been tried.
+
+    `recorded` holds the trials of the launch so far; trials that are missing in the study are added to it. Trials that
+    were pending when the last process ended are marked as failed in the study and tried again first.
     """
 
     def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
@@ -97,7 +101,7 @@ class Search:
         self._taken = set(self._records)
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == studies.GRID else plan.space.shuffled(plan.seed)
-        seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
+        seed = plan.seed + len(recorded)  # a resumed search must not repeat its earlier random numbers
         self._priors = PriorMix(plan.priors if plan.sampler == studies.SIZES_GP else (), plan.space.points)
         self._choice = AcquisitionOptimizer(
             plan.space.points, plan.sizes_bytes, plan.together, seed, plan.weights, self._priors or None
@@ -110,7 +114,7 @@ class Search:
         starts = [] if plan.sampler == studies.GRID else guesses or plan.space.starts()
         known = self._priors.starts()
         self._queue = iter([*self._settle_unfinished(), *starts[:1], *known[:1]])
-        self._next_starts = {True: iter(known[1:]), False: iter(starts[1:])}  # by whether a prior is believed
+        self._next_starts = {True: iter(known[1:]), False: iter(starts[1:])}  # key: whether any prior has weight
         self._import_records()
 
     def ask(self) -> Suggestion | None:
@@ -152,7 +156,7 @@ class Search:
         return None
 
     def tell(self, ticket: int, record: TrialRecord) -> FrozenTrial:
-        """Report the record of the suggestion with this ticket; return the trial as the study has it now."""
+        """Report the record of the suggestion with this ticket; return the updated trial of the study."""
         self._remember(record)
         return self._end(self._open.pop(ticket), record)
 
@@ -176,7 +180,7 @@ class Search:
 
     @property
     def notes(self) -> dict[str, int]:
-        """Return what replaced the sampler or its model when these failed, and how often."""
+        """Return how often the sampler or its model failed, by the fallback that was used."""
         return dict(self._choice.notes + self._notes)
 
     @property
@@ -186,9 +190,9 @@ class Search:
 
     @property
     def expected_gain(self) -> float | None:
-        """Return by how much the last suggestion was expected to raise the logarithm of the mean of the best speed-ups.
+        """Return the increase that the model expected of the last suggestion, as the logarithm of a speed-up factor.
 
-        None if no model chose it.
+        This is the increase of the best speed-up, averaged over sizes. None if no model made the suggestion.
         """
         return self._choice.expected_gain if self._plan.sampler == studies.SIZES_GP else None
 
@@ -222,7 +226,7 @@ class Search:
             self._gains[record.candidate] = np.array([studies.log_speedup(size) for size in record.sizes])
 
     def _end(self, trial: Trial, record: TrialRecord) -> FrozenTrial:
-        """Write into the study what became of a trial; one that has ended, by another process, stays as it is."""
+        """Record the outcome of a trial in the study. A trial that another process has already ended is not changed."""
         outcome = studies.Outcome.of(record, self._plan.second_objective)
         with suppress(UpdateFinishedTrialError):
             for name, attribute in outcome.attributes.items():
@@ -232,7 +236,7 @@ class Search:
         return self._study.tell(trial.number, outcome.values, state=outcome.state, skip_if_finished=True)
 
     def _settle_unfinished(self) -> list[Candidate]:
-        """End the trials that the last process left running; return those that must be done again."""
+        """End the trials that the last process left running; return their candidates, which must be tried again."""
         unfinished = []
         for trial in self._study.get_trials(states=(TrialState.RUNNING,)):
             candidate = self._finished_asking(trial)
@@ -267,7 +271,7 @@ class Search:
 
 
 _ARITHMETIC = (np.linalg.LinAlgError, ValueError, ArithmeticError, AssertionError)
-"""Exceptions of samplers and their models for data that they do not expect."""
+"""Exceptions that samplers and their models raise for unexpected data."""
 
 
 def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candidate | None:
@@ -277,12 +281,13 @@ def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candida
 def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequence[TrialRecord]) -> Search:
     """Return the search of `plan` in the storage at `url`, or in the file `journal`, with the trials `recorded`.
 
-    A storage of the plan's goes first. A file that cannot be used is set aside, and another is made out of `recorded`.
+    A storage object in the plan takes precedence over both. If the file cannot be used, it is renamed, and a new one is
+    created from `recorded`.
     """
     storage = plan.parts.storage
     try:
         return Search(plan, open_storage(url, journal) if storage is None else storage, recorded)
-    except Exception as error:  # whatever Optuna makes of garbage; its storages each have their own types
+    except Exception as error:  # for a damaged file Optuna may raise anything; each storage has its own error types
         if url is not None or storage is not None:
             if isinstance(error, ChoraleError):
                 raise
@@ -297,7 +302,7 @@ def open_search(plan: SearchPlan, url: str | None, journal: Path, recorded: Sequ
 
 
 _STORAGES = ("sqlalchemy", "sqlite3", "psycopg", "pymysql", "MySQLdb", "redis", "grpc", "optuna.storages")
-"""Packages whose errors concern the storage of trials."""
+"""An error raised in one of these packages is an error of the trial storage."""
 
 _RULES = {
     "sampler": "the sampler must be able to choose a point",
@@ -306,7 +311,7 @@ _RULES = {
 
 
 def search_failure(error: Exception, part: str = "sampler") -> ChoraleError:
-    """Return an error that tells what failed, given an `error` of the storage or of the `part` of a search."""
+    """Return the error to show to the user for `error`, which was raised by the storage or by `part` of the search."""
     if _is_of_storage(error):
         way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
         return Unavailable("the Optuna storage failed: {}", error, way_out)

@@ -29,7 +29,7 @@ MAX_POINTS = 10**5
 
 
 class Constraints(Protocol):
-    """Knowledge about candidates before any is built."""
+    """Rules that reject candidates before they are built."""
 
     def matters(self, parameter: str, method: str) -> bool:
         """Return whether `parameter` changes anything for schedules of `method`."""
@@ -42,14 +42,14 @@ class Constraints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """All combinations of the values of each dimension, each once, without invalid ones.
+    """All valid combinations of the values of the dimensions, without duplicates.
 
-    `dimensions` maps the fields of `Candidate` to their values, in order of preference: the search starts from the
-    first value of each. The first field is `method`. A parameter that does not matter for a method has its default
-    value there, so that points do not differ by it.
+    `dimensions` maps fields of `Candidate` to their values, in order of preference: the search starts with the first
+    value of each. The first field is `method`. A parameter that does not matter for a method keeps its default value
+    for that method, so that no two points differ only in a parameter without effect.
 
-    points:  in the order of the grid, whose last dimension varies fastest
-    refused: reasons for leaving out points, with their numbers of points
+    points:  all points in grid order; the last dimension varies fastest
+    refused: reason for leaving out points -> number of points left out for it
     """
 
     dimensions: Mapping[str, tuple[Value, ...]]
@@ -77,7 +77,7 @@ class SearchSpace:
         return candidate in self._members
 
     def matters(self, parameter: str, method: str) -> bool:
-        """Return whether points of `method` differ by `parameter`."""
+        """Return whether `parameter` has an effect for `method`, so that its values are tried."""
         return parameter == "method" or self.constraints.matters(parameter, method)
 
     def starts(self) -> list[Candidate]:
@@ -99,7 +99,7 @@ class SearchSpace:
 
 
 def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptions:
-    """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any target takes."""
+    """Return the lowering options of `candidate`. Raises InvalidInput if no target accepts the value of a parameter."""
     return replace(
         lowering,
         channels=candidate.channels,
@@ -113,13 +113,13 @@ def lowered_as(lowering: LoweringOptions, candidate: Candidate) -> LoweringOptio
 
 
 def is_native(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether `program` can be measured together with what the runner's programs are lowered to."""
+    """Return whether `program` can be measured in the same run as programs lowered for the runner's own target."""
     lowering = section.config.lowering()
     return (program.target, program.in_place) == (lowering.target, lowering.in_place)
 
 
 def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
-    """Return whether the runner executes `program` unchanged, together with the programs of its own target."""
+    """Return whether the runner can execute `program` unchanged, in the same run as programs of its own target."""
     if is_native(section, program):
         return True
     if isinstance(program, LibraryCall):
@@ -129,15 +129,15 @@ def can_execute(section: RunnerSection, program: AnyProgram) -> bool:
 
 ELEMENT_BYTES = 4
 MAX_PADDING = 0.05
-"""Largest share by which a vector may grow when it is cut into whole elements."""
+"""Largest relative growth of a vector when its chunks are rounded up to whole elements."""
 
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
-"""Parameter -> the option that a method must have for it to matter: `depth` is for trees, which stream."""
+"""Parameter -> option that a method must have for the parameter to matter. `depth` pipelines trees, so it needs `k`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignConstraints:
-    """Knowledge about the candidates of one campaign before any is built."""
+    """Rules that reject candidates of a given campaign before they are built."""
 
     config: RunnerConfig
     ranks: int
@@ -190,7 +190,7 @@ class CampaignConstraints:
         except InvalidInput as error:
             return str(error)
         per_instance = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
-        chunks = per_instance * candidate.instances * candidate.depth  # at least so many: methods may take more
+        chunks = per_instance * candidate.instances * candidate.depth  # a lower limit: methods may use more chunks
         if (excess := self._excess(candidate, chunks)) is not None:
             return f"{self.config.lowering().target} {excess}"
         if all(
@@ -201,7 +201,7 @@ class CampaignConstraints:
         return None
 
     def _excess(self, candidate: Candidate, chunks: int) -> str | None:
-        """Return which limit of the target every program of `candidate` exceeds, None if that is not known."""
+        """Return the target's limit that `candidate` certainly exceeds. None if it may be within all limits."""
         limits = self.limits
         if self.ranks > limits.ranks:
             return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"

@@ -1,4 +1,4 @@
-"""Where Optuna keeps the study of a launch: a journal file, a database or Redis."""
+"""Optuna storages for the study of a launch: a journal file, a database or Redis."""
 
 import json
 import os
@@ -26,8 +26,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+_.-]+:/")
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """Return the Optuna storage at `url`, which may be a path, or one in the file `journal`.
 
-    A `url` that was stored without its password is completed from CHORALE_STORAGE. The caller is the only writer of
-    the file; a torn end that a crash left is dropped.
+    If `url` was stored without its password, the password is taken from CHORALE_STORAGE. The caller must be the only
+    writer of the file. An incomplete last line, left by a crash, is dropped.
     """
     try:
         if url is None:
@@ -78,27 +78,27 @@ def _journal_at(path: Path) -> BaseStorage:
 
 
 def unreachable(error: Exception) -> Unavailable:
-    """Return what an error of Optuna's storages means to the user."""
+    """Return the error to show to the user for an `error` of one of Optuna's storages."""
     way_out = "check `storage`; without it a journal file is used"
-    if "no longer compatible with the table schema" in str(error):  # pip, which Optuna names, is no way back
+    if "no longer compatible with the table schema" in str(error):  # Optuna suggests pip, which would not help
         way_out = "name a database of this version, or, after a backup, run: optuna storage upgrade --storage URL"
         return Unavailable("the Optuna storage is of another version of Optuna: {}", error, way_out)
     return Unavailable("the Optuna storage cannot be reached: {}", error, way_out)
 
 
 def storage_in_memory() -> BaseStorage:
-    """Return an Optuna storage that ends with the process."""
+    """Return an Optuna storage in memory; its content is lost when the process ends."""
     return InMemoryStorage()
 
 
 class StudyJournal(JournalFileBackend):
-    """Optuna's journal without a sync for every line: asking writes a line per dimension.
+    """Optuna's journal without a sync after every line, because each suggestion writes one line per dimension.
 
-    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
+    Only a power failure can lose the latest lines; then the search restores its study from the journal of the launch.
     """
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Add `logs`; a full disk is waited for a few seconds. Then OSError, with the file as it was."""
+        """Append `logs`. If the disk is full, retry for a few seconds, then raise OSError with the file unchanged."""
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         before = os.path.getsize(self._file_path)
 

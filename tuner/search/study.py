@@ -1,4 +1,4 @@
-"""The Optuna study of a launch: its sampler, plug-ins, content, and the importance of parameters."""
+"""The Optuna study of a launch: its sampler, its plug-ins, what is stored per trial, and parameter importances."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, 
 Distribution = CategoricalDistribution | IntDistribution
 
 SIZES_GP, GRID = "sizes-gp", "grid"
-"""Not samplers of Optuna: with these, every point is planned and the study only records."""
+"""Names of searches that are not Optuna samplers: Chorale chooses every point, and the study only records it."""
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
     """Return the sampler called tpe, random, nsga2, qmc or gp (the last needs PyTorch), or one for planned points."""
     with warnings.catch_warnings():
-        # Optuna calls QMC and grouping experimental; neither is used through anything that could change under us.
+        # Optuna marks QMC and grouping as experimental, but the interfaces used here are stable.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        if name == "tpe":  # one model for each set of parameters that matter together
+        if name == "tpe":  # with grouping: one model for each set of parameters that are active together
             return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
         if name == "qmc":
             return QMCSampler(seed=seed, warn_independent_sampling=False)
@@ -50,7 +50,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
 
 
 def distribution_of(values: Sequence[Value]) -> Distribution:
-    """Whole numbers in even steps are ordered; everything else is a choice."""
+    """Return an integer distribution for evenly spaced whole numbers, a categorical one for all other values."""
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) == len(values) > 1 and sorted(numbers) == numbers:
         steps = {later - earlier for earlier, later in pairwise(numbers)}
@@ -88,9 +88,9 @@ _KINDS: Mapping[str, type] = {"sampler": BaseSampler, "pruner": BasePruner, "sto
 
 @dataclass(frozen=True, slots=True)
 class StudyParts:
-    """Objects that the caller plugs into a study. None: as the campaign says.
+    """Objects that the caller plugs into a study. If one is None, the campaign's setting applies.
 
-    pruner: decides after each size of a trial; sizes are then measured one after the other, without racing
+    pruner: decides after each size whether to end the trial; sizes are then measured one by one, without racing
     """
 
     sampler: BaseSampler | None = None
@@ -120,7 +120,7 @@ class StudyParts:
 
     @property
     def names(self) -> dict[str, str]:
-        """Return the classes of sampler and pruner that are objects."""
+        """Return the class names of the sampler and pruner objects, by kind of part."""
         objects = {"sampler": self.sampler, "pruner": self.pruner}
         return {key: type(value).__name__ for key, value in objects.items() if value is not None}
 
@@ -140,7 +140,7 @@ class StudyParts:
 
 
 class LaunchStudy(Study):
-    """A study whose trials a launch runs. Callbacks and samplers call `stop` so that it starts no more."""
+    """A study whose trials are run by a launch. Callbacks and samplers may call `stop` to start no further trials."""
 
     is_stopped = False
 
@@ -168,25 +168,26 @@ REASON = "chorale.reason"
 """User attribute of a trial without a result: the reason."""
 
 SENSIBLE, BUILDABLE = "sensible", "buildable"
-"""Constraints that points break which are refused before anything is made, and while their programs are."""
+"""Names of constraints: a point violates the first if it is refused before building, the second if building fails."""
 
 BROKEN = 1.0
-"""Value of a constraint that is broken; no more is known about how far."""
+"""Value of a violated constraint. It is constant because the degree of violation is unknown."""
 
 _LONGEST = 400
 
 _OF_THE_PROGRAM = (FailureKind.WRONG_RESULT, FailureKind.REJECTED)
-"""Failures that would happen again; others may be the machine's."""
+"""Failures caused by the program, which would happen again. Other failures may be caused by the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a study has of a recorded trial.
+    """The form in which a study stores a recorded trial.
 
-    state:       how it ended: failed if trying again might help (samplers ignore it), else pruned
-    values:      speed-up and second objective; None without a result, or if one of them is not a number
-    attributes:  gains by size of a measured trial, or why it has none
-    constraints: those that it breaks: samplers that know constraints stay away
+    state:       state in Optuna. Of the trials without a result, those that might succeed if repeated are failed
+                 (samplers ignore them), and the others are pruned.
+    values:      speed-up and second objective; None without a result, or if one of them is not finite
+    attributes:  gain at each size for a measured trial, otherwise the reason why there is no result
+    constraints: constraints that the trial violates; samplers that support constraints avoid similar points
     """
 
     state: TrialState
@@ -209,7 +210,7 @@ class Outcome:
         resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[second_objective]
         values = [speedup, *map(float, resources)]
         attributes = {GAINS: gains} if all(map(math.isfinite, gains.values())) else {}
-        if not np.all(np.isfinite(values)):  # measured, but no number that a sampler could take
+        if not np.all(np.isfinite(values)):  # measured, but samplers accept only finite numbers
             return Outcome(TrialState.FAIL, None, attributes, {})
         return Outcome(TrialState.COMPLETE, values, attributes, {})
 
@@ -217,7 +218,9 @@ class Outcome:
 def ended_trial(
     record: TrialRecord, outcome: Outcome, parameters: Mapping[str, Any], distributions: Mapping[str, BaseDistribution]
 ) -> FrozenTrial:
-    """Return the trial of a study that does not have `record` yet, with the speed-up at each size as steps from 1."""
+    """Return a finished Optuna trial for `record`, to be added to a study. The speed-ups at the sizes are its
+    intermediate values, numbered from 1.
+    """
     sizes = () if isinstance(record, FailedTrial) else record.sizes
     return create_trial(
         params=dict(parameters),
@@ -231,7 +234,7 @@ def ended_trial(
 
 
 def log_speedup(size: SizeResult) -> float:
-    """Return the logarithm of the speed-up at a size; nan if times are unusable, such as zero."""
+    """Return the logarithm of the speed-up at a size; nan if a time is unusable, for example zero."""
     try:
         return math.log(size.speedup)
     except (ValueError, ArithmeticError):
@@ -241,16 +244,15 @@ def log_speedup(size: SizeResult) -> float:
 MIN_TRIALS = 4
 
 BEST_PART = 0.25
-"""Share of trials whose values of a parameter are compared with those of all; a tenth would be too few in most
-launches.
-"""
+"""Share of the trials that count as the best for importances. A tenth would be too few trials in most launches."""
 
 
 def importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
-    """Return how much each parameter decided whether a trial was among the best, the most important first; sum 1.
+    """Return the importance of each parameter, the most important first. Importances add up to 1.
 
-    PED-ANOVA (Watanabe, Bansal and Hutter, 2023): how much its values among the best differ from those of all.
-    Parameters that never varied are left out. Empty for too few trials, or if all were equally fast.
+    Computed with PED-ANOVA (Watanabe, Bansal and Hutter, 2023), which compares the distribution of a parameter's values
+    among the best trials with its distribution among all trials. Parameters that never varied are left out. Empty if
+    there are too few trials, or if all were equally fast.
     """
     values = {
         name: {trial.candidate.parameters[name]: None for trial in trials}
