@@ -28,15 +28,15 @@ from chorale.synth.programs.plans.plan import (
 from chorale.synth.programs.program import Buffer, ProgramViolation
 
 Fault = tuple[str, str]
-"""The rule that is broken, and how."""
+"""(short name of the broken rule, message)."""
 
 MAX_GROUP = 1024
-"""Blocks that share an operation."""
+"""Largest number of blocks that may share an operation."""
 LARGEST_MIN_BYTES = 2**31 - 1
 MAX_BLOCK_THREADS = 1024
-"""Threads of a block that a GPU can start."""
+"""Largest number of threads per block that a GPU can start."""
 
-# Letters of operands: L input or output, S scratch, R and T those of another rank, X and Y those of a group.
+# Letters of operands: L is input or output and S is scratch. R and T are the same at another rank, X and Y at a group.
 _OPERANDS: dict[Action, tuple[str, str, str]] = {
     Action.PUT: ("[LS]+", "[RT]+", "memory port"),
     Action.PUT_SIGNAL: ("[LS]+", "[RT]+", "port"),
@@ -60,7 +60,8 @@ _OPERANDS: dict[Action, tuple[str, str, str]] = {
     Action.GROUP_STORE: ("[LS]", "[XY]", "switch"),
     Action.GROUP_STORE_PACKETS: ("L", "Y", "switch"),
 }
-"""Sources and targets of each operation that moves data, and the kinds of channels that it works with."""
+"""For each operation that moves data: regular expressions for the letters of its sources and targets, and the kinds of
+channels that it works with."""
 _WORDS = {
     "L": "own input or output",
     "S": "own scratch",
@@ -74,7 +75,7 @@ _LOCAL = frozenset(
     {Action.COPY, Action.REDUCE, Action.REDUCE_SEND, Action.READ_REDUCE, Action.READ_REDUCE_SEND, Action.REDUCE_PACKETS}
     | {Action.REDUCE_SEND_PACKETS, Action.REDUCE_COPY_PACKETS, Action.REDUCE_COPY_SEND_PACKETS}
 )
-"""Operations that read and write memory of their rank."""
+"""Operations that both read and write memory of their own rank."""
 
 
 def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
@@ -89,14 +90,14 @@ def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
                 for step, operation in enumerate(block.operations):
                     for rule, message in _operation_faults(plan, rank, block, operation):
                         found.append(ProgramViolation.at(rule, message, rank, index, step))
-    # The other rules look up channels and semaphores by their numbers.
+    # The other checks look up channels and semaphores by number, so they need valid numbers.
     return found or [*_signal_faults(plan), *_semaphore_faults(plan), *_barrier_faults(plan)]
 
 
 def exceeded_plan_limit(plan: ExecutionPlan, resident_blocks: int) -> str:
-    """Return which limit of the executor a rank of `plan` exceeds; "" for none.
+    """Return a message about the first executor limit that a rank of `plan` exceeds; "" if there is none.
 
-    resident_blocks: number of thread blocks of a rank that run at the same time, as all of them must
+    resident_blocks: number of thread blocks of a rank that can run at the same time. All blocks of a rank have to.
     """
     rank, body = max(enumerate(plan.ranks), key=lambda item: len(item[1].blocks))
     if len(body.blocks) > resident_blocks:
@@ -145,7 +146,8 @@ def _buffer_faults(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[P
     if not body.blocks:
         message = "has no thread block; a rank without work needs one without operations"
         yield ProgramViolation.at("idle rank", message, rank)
-    # The loader takes the offset of its own buffer in memory, which in place differs from rank to rank for these.
+    # The loader assumes that a remote buffer has the same offset as its own. In place, the offset of these buffers
+    # differs between ranks.
     shifted = {CollectiveName.ALLGATHER: "i", CollectiveName.REDUCE_SCATTER: "o"}.get(plan.collective.name)
     for number, (peer, buffer) in enumerate(body.remotes):
         kinds = body.access[number] if number < len(body.access) else ("memory",)
@@ -160,7 +162,7 @@ def _buffer_faults(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[P
 
 
 def _numbering_faults(body: RankPlan, rank: int, index: int, block: PlanBlock) -> Iterator[ProgramViolation]:
-    """Yield limits that a block exceeds, and names of channels and buffers that its rank does not have."""
+    """Yield a violation for each limit that a block exceeds, and for each channel or buffer that its rank lacks."""
     limits = (
         ("operations of a thread block", sum(1 for _ in block.every_operation()), MAX_BLOCK_OPERATIONS),
         ("channels of a thread block", max(len(block.channels), len(block.port_channels)), MAX_BLOCK_CHANNELS),
@@ -272,7 +274,7 @@ def _operand_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation:
 
 
 def _range_faults(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[Fault]:
-    """Yield operands without chunks, or beyond the end of their buffer."""
+    """Yield a fault for each operand that is empty or extends beyond the end of its buffer."""
     body = plan.ranks[rank]
     for operand in (*operation.sources, *operation.targets):
         if operand.count < 1:
@@ -318,7 +320,7 @@ def _shape_faults(plan: ExecutionPlan, operation: Operation, sides: Sequence[str
 def _overlaps(
     plan: ExecutionPlan, rank: int, action: Action, sources: Sequence[Operand], targets: Sequence[Operand]
 ) -> Iterator[Fault]:
-    """Yield sources that overlap the target; the threads of a block process a stretch in no order."""
+    """Yield a fault for each source that overlaps the target; threads process the chunks of an operand in any order."""
     target = targets[0]
     if action not in _LOCAL or target.buffer is None:
         return
@@ -331,7 +333,7 @@ def _overlaps(
 
 
 Round = tuple[int, int] | None
-"""How often something is done: once per call, or once for each part of such a pipeline."""
+"""How often an operation runs: once per call (None), or once for each part of a pipeline (part bytes, chunks)."""
 ChannelEnd = tuple[int, int, Kind]
 """Rank, number of a channel within the rank, kind of the channel."""
 
@@ -345,7 +347,7 @@ def _rounds(block: PlanBlock) -> Iterator[tuple[Round, Operation]]:
 
 
 def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Each direction of a channel is used by one block at either end, and equally often at both."""
+    """Check that in each direction of a channel one block signals and one block waits, equally often."""
     signalled: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     heard: dict[ChannelEnd, Counter[Round]] = defaultdict(Counter)
     users: dict[tuple[ChannelEnd, bool], int] = {}
@@ -377,7 +379,10 @@ def _signal_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Each semaphore is released by one block and acquired by one, equally often: it keeps its value between calls."""
+    """Check that each semaphore is released by one block and acquired by one, equally often.
+
+    Otherwise its value would change from call to call.
+    """
     uses = ((Action.RELEASE, "released"), (Action.ACQUIRE, "acquired"))
     for rank, body in enumerate(plan.ranks):
         counts: dict[tuple[int, Action], Counter[Round]] = defaultdict(Counter)
@@ -402,7 +407,7 @@ def _semaphore_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
 
 
 def _barrier_faults(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Each barrier is reached by as many blocks as it is for, by all of them equally often."""
+    """Check that the stated number of blocks arrives at each barrier, and all of them equally often."""
     for rank, body in enumerate(plan.ranks):
         met: dict[int, dict[int, Counter[Round]]] = defaultdict(lambda: defaultdict(Counter))
         sizes: dict[int, set[int]] = defaultdict(set)

@@ -1,14 +1,15 @@
-"""How each message of a program travels in a plan: who moves it, and where it is stored on its way.
+"""Decides how each message of a program travels in a plan: who moves it, and where it is stored on its way.
 
-Senders write to their receivers: straight to the destination if no rank can still need what is stored there, otherwise
-to scratch that only this message uses. With reads, receivers fetch data that stays where it is. Between boxes a port
-writes, from a copy if the source may change before the port is sure to have read it. Packets always go to scratch.
+Normally the sender writes to its receiver: directly to the destination if no rank can still need the data stored there,
+otherwise to scratch memory that only this message uses. If `reads` is set, the receiver instead reads the data from the
+sender. Between boxes a port writes the data. It sends a copy if the source may change before the port has read it.
+Packets always go to scratch.
 
-A message that is written without asking must not overwrite chunks that its receiver still needs. It does not if
-everything that the receiver does to these chunks before the receive also happens before the send, because of earlier
-messages on any path. And chunks that a receiver or a port reads after the sender has gone on must not be written before
-that: every later write at the sender has to happen after the receive. Source: L. Lamport, "Time, Clocks, and the
-Ordering of Events" (CACM 1978), with one clock per thread block.
+The sender does not ask before it writes, so it must not overwrite chunks that the receiver still needs. This is safe if
+all accesses of the receiver to these chunks before its receive also happen before the send, which earlier messages on
+any path can ensure. Conversely, a receiver or a port may read chunks after the sender has continued, so each later
+write of these chunks at the sender must happen after the receive. Source: L. Lamport, "Time, Clocks, and the Ordering
+of Events" (CACM 1978), with one clock per thread block.
 """
 
 from collections import defaultdict, deque
@@ -27,15 +28,15 @@ from chorale.synth.programs.plain_execution import Connection, ends_of_block, ex
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Position, Program, ThreadBlock
 
 VectorClock = NDArray[np.signedinteger[Any]]
-"""int[blocks of all ranks]: how many instructions of each are known to be done."""
+"""int[blocks of all ranks]: for each block, the number of its instructions that are known to be done."""
 _NONE: Mapping[Position, Position] = MappingProxyType({})
 
 
 class MessageOrder(NamedTuple):
     """Which messages need no intermediate copy.
 
-    direct:  receives that store what arrives, and whose chunks nobody can still be using when the message is sent
-    lasting: sends whose chunks are not written again before they have been received
+    direct:  receives that only store the message, in chunks that nobody can still be using when the message is sent
+    lasting: sends of chunks that are not overwritten before the message has been received
     """
 
     direct: frozenset[Position]
@@ -43,7 +44,7 @@ class MessageOrder(NamedTuple):
 
 
 class _Access(NamedTuple):
-    """A write at a rank, or what a send reads: the instruction, its block, and what the block knew before it."""
+    """A write, or the read of a send: the instruction, its block, and the clock of the block before it."""
 
     item: Position
     block: int
@@ -55,12 +56,13 @@ def message_order(
 ) -> MessageOrder:
     """Return which messages of the sound `program` need no intermediate copy. O(instructions * blocks).
 
-    `lasting` is found only if receivers or ports read: only then it matters, and it takes the clocks of all writes.
+    `lasting` matters only if receivers or ports read data. Otherwise it is not computed, to save the clocks of all
+    writes.
 
     Args:
         program: A program without faults.
-        receive_of: The receive of each send.
-        read_late: The receive of those sends whose chunks are read until they have been received.
+        receive_of: The matching receive of each send.
+        read_late: The matching receives of the sends whose chunks may be read until the receive is done.
     """
     first = [0, *accumulate(len(body.blocks) for body in program.ranks)]
     layouts = [layout_of(program, rank) for rank in range(len(program.ranks))]
@@ -74,9 +76,9 @@ def message_order(
         for item in block.instructions
         for wait in item.waits
     }
-    after: dict[Position, VectorClock] = {}  # what is known at the end of instructions that are waited for
+    after: dict[Position, VectorClock] = {}  # clock at the end of each instruction that others wait for
     sent: dict[Connection, deque[tuple[VectorClock, VectorClock]]] = defaultdict(deque)
-    # By rank and cell: the last write and the reads since, as block and step; all before that are ordered before these.
+    # By rank and cell: (block, step) of the last write and of later reads. Earlier accesses are ordered before these.
     accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     writes: dict[tuple[int, int], list[_Access]] = defaultdict(list)
     sends: list[tuple[_Access, range]] = []
@@ -97,7 +99,7 @@ def message_order(
             is_free = all(put[user] > at for cell in written for user, at in accesses[rank, cell])
             if item.op.writes_dst and not item.op.reads_src and is_free:
                 direct.add(position)
-        before = clock.copy()  # what is sent on is put after it has arrived
+        before = clock.copy()  # a forwarded message is put after it has arrived
         access = _Access(position, block, before)
         for cell in read:
             accesses[rank, cell].append((block, step))
@@ -107,7 +109,7 @@ def message_order(
                 writes[rank, cell].append(access)
         clock[block] = step + 1
         if item.op.sends:
-            cells = written or read  # what arrived is sent from where it was stored, if it was
+            cells = written or read  # a stored message is forwarded from the place where it was stored
             if looks_for_lasting:
                 sends.append((access, cells))
             if position in read_late:
@@ -119,7 +121,7 @@ def message_order(
             after[position] = clock.copy()
 
     def lasts(send: _Access, cells: range) -> bool:
-        """Return whether all writes of `cells` belong to the send, or come before it or after its receive."""
+        """Return whether each write of `cells` is part of the send, happens before it, or happens after its receive."""
         rank, index, step = receive_of[send.item]
         return all(
             write.item == send.item
@@ -133,7 +135,7 @@ def message_order(
 
 
 class Carrier(Enum):
-    """Who moves a message: the threads of its sender, or of its receiver, or a port of the sender."""
+    """Who moves a message: the threads of its sender, the threads of its receiver, or a port of the sender."""
 
     SENDER = "put"
     RECEIVER = "get"
@@ -144,10 +146,9 @@ class Carrier(Enum):
 class Delivery:
     """A message from the instruction `send` to the instruction `receive`.
 
-    arrives: where it is at the receiver before the receiver does anything with it; if the receiver reads, where the
-             receiver stores it
-    source:  where it is read at the sender
-    staging: scratch of the sender to which it is copied for the port; None if the port reads the source itself
+    arrives: place at the receiver where the message is written; if the receiver reads, where the receiver stores it
+    source:  place at the sender from which the message is read
+    staging: scratch of the sender that holds a copy for the port; None if the port reads from `source`
     """
 
     connection: Connection
@@ -161,7 +162,10 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """All messages, by the instructions at both ends; `scratch_chunks` of each rank."""
+    """All messages, by their send and by their receive instruction.
+
+    scratch_chunks: number of scratch chunks of each rank
+    """
 
     of_send: Mapping[Position, Delivery]
     of_receive: Mapping[Position, Delivery]
@@ -188,7 +192,7 @@ def deliveries_of(program: Program) -> Deliveries:
 
 
 def _pairs(program: Program) -> dict[Position, Position]:
-    """Return the receive of each send: the k-th send of a connection belongs to its k-th receive."""
+    """Return the matching receive of each send: the k-th receive of a connection matches its k-th send."""
     sends: dict[Connection, list[Position]] = defaultdict(list)
     receives: dict[Connection, list[Position]] = defaultdict(list)
     for position, block, item in _instructions(program):
@@ -218,7 +222,7 @@ def _carrier(program: Program, send: Position, receive: Position, order: Message
         return Carrier.SENDER
     sent, taken = (program.ranks[rank].blocks[block].instructions[step] for rank, block, step in (send, receive))
     if sent.op is Op.RECV_REDUCE_SEND or taken.op is Op.RECV_REDUCE_SEND:
-        return Carrier.SENDER  # a sum that is stored nowhere
+        return Carrier.SENDER  # the sum is not stored, so nobody could read it
     # A get needs the same chunk on both sides, because the executor swaps the two offsets.
     source = sent.src if sent.op is Op.SEND else sent.dst
     return Carrier.RECEIVER if taken.op.reads_src or source.offset == taken.dst.offset else Carrier.SENDER
@@ -227,19 +231,19 @@ def _carrier(program: Program, send: Position, receive: Position, order: Message
 def _placed(
     program: Program, pairs: Mapping[Position, Position], carriers: Mapping[Position, Carrier], order: MessageOrder
 ) -> Deliveries:
-    """Return all messages with their places in the memory of both ends.
+    """Return all messages with their places in memory at the sender and the receiver.
 
     Args:
         program: A program without faults.
-        pairs: The receive of each send.
-        carriers: Who moves each send; without an entry, a port between boxes and otherwise the sender.
+        pairs: The matching receive of each send.
+        carriers: Who moves the message of each send. Default: a port between boxes, otherwise the sender.
         order: Which messages need no intermediate copy.
     """
     free = [body.scratch_chunks for body in program.ranks]
     uses_packets = program.protocol == "LL"
 
     def scratch(rank: int, chunks: int) -> BufferRef:
-        """Return chunks of scratch that nothing else uses."""
+        """Allocate scratch chunks at `rank` and return their place."""
         free[rank] += chunks
         return BufferRef("s", free[rank] - chunks)
 

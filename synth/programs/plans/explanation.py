@@ -1,6 +1,6 @@
-"""Explains the faults of a plan: where a part is missing or doubled, and which blocks wait for which.
+"""Explains the faults of a plan: which contributions are missing or counted twice, and which blocks wait for which.
 
-A call is executed on parts of chunks, turn by turn, and goes on whatever is wrong with it.
+One call is executed symbolically, turn by turn. Unlike the check, it continues after a fault.
 """
 
 from bisect import bisect_right
@@ -24,11 +24,11 @@ from chorale.synth.programs.postconditions import expected_outputs, initial_inpu
 from chorale.synth.programs.program import Position, ProgramViolation
 
 MAX_MOVES = 2**20
-"""Above this number of pieces moved by all operations nothing is explained: it would take more than seconds."""
+"""Plans that move more pieces than this get no explanations, because computing them would take too long."""
 
 
 class PlanHistory(PlanValues[Part]):
-    """A call of a structurally sound plan on parts of chunks, and what went wrong in it."""
+    """Executes one call of a structurally sound plan symbolically and records what goes wrong."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         super().__init__(plan)
@@ -56,11 +56,11 @@ class PlanHistory(PlanValues[Part]):
         return None
 
     def note(self, position: Position, value: Part | None, rank: int, cell: int) -> None:
-        """Remember who wrote a cell."""
+        """Record that the operation at `position` wrote a cell."""
         self._parts.record(position, value, rank, cell=cell)
 
     def total(self, position: Position, cells: Sequence[int]) -> Part | None:
-        """Return the sum of the contents of `cells`; the first wrong sum at `position` is remembered."""
+        """Return the sum of the contents of `cells`; record the first wrong sum at `position`."""
         total = self.held[cells[0]]
         for cell in cells[1:]:
             added = self.held[cell]
@@ -97,21 +97,24 @@ def plan_explanations(plan: ExecutionPlan, violations: Sequence[ProgramViolation
 
 
 def pieces_moved(plan: ExecutionPlan) -> int:
-    """Return how many pieces of chunks all operations read and write."""
+    """Return the number of pieces of chunks that all operations together read and write."""
     pieces = pieces_of_a_chunk(plan, 1)
     steps = (each for body in plan.ranks for block in body.blocks for each in block.every_operation())
     return pieces * sum(operand.count for each in steps for operand in (*each.sources, *each.targets))
 
 
 def packet_writer(plan: ExecutionPlan, rank: int, piece: int) -> int | None:
-    """Return the rank that writes packets to a piece of the scratch of `rank`; None if there is none."""
+    """Return the rank that writes packets to a piece of the scratch of `rank`; None if no rank does."""
     maker = MoveMaker(plan, pieces_of_a_chunk(plan, 1))
     (writer, _), *_ = _packets_written(maker, rank, range(piece, piece + 1))
     return None if writer is None else writer[0]
 
 
 def _packets_written(maker: MoveMaker, rank: int, pieces: range) -> Iterator[tuple[Position | None, range]]:
-    """Yield the runs of `pieces` of scratch of `rank` that one operation writes as packets, or that none writes."""
+    """Divide `pieces` of the scratch of `rank` into runs with the same writer of packets; yield (writer, run).
+
+    The writer is None if no operation writes packets there.
+    """
     writer_of: dict[int, Position] = {}
     for other, body in enumerate(maker.plan.ranks):
         for index, block in enumerate(body.blocks):
@@ -130,18 +133,18 @@ def _packets_written(maker: MoveMaker, rank: int, pieces: range) -> Iterator[tup
 
 
 _Clause = tuple[str, Position | None]
-"""What a block waits for, and the operation that would provide it."""
+"""Text that says what a block waits for, and the operation that would provide it (None: no operation)."""
 
 
 class _Waits:
-    """What blocks wait for that hang at the positions `stuck`."""
+    """Explains what the blocks that hang at the positions `stuck` are waiting for."""
 
     def __init__(self, plan: ExecutionPlan, stuck: set[Position]) -> None:
         self._plan = plan
         self._at = {(rank, block): step for rank, block, step in stuck}
 
     def explain(self, violation: ProgramViolation) -> Explanation | None:
-        """Return what the operation of `violation` waits for, and where the blocks hang that would provide it."""
+        """Explain what the operation of `violation` waits for, and where the blocks that would provide it hang."""
         if violation.position is None:
             return None
         rank, index, step = violation.position
@@ -184,7 +187,7 @@ class _Waits:
                         yield self._clause(what, writer) if writer else (f"{what}, which nothing writes", None)
 
     def _clause(self, what: str, other: Position | None) -> _Clause:
-        """Return a clause about something that the operation at `other` would have to do; None if there is none."""
+        """Return a clause: `what` is waited for, and why the operation at `other` does not provide it."""
         if other is None:
             return f"{what}, for which there is no further operation", None
         at = self._at.get(other[:2])
@@ -204,9 +207,12 @@ class _Waits:
         return self._next(rank, signals)
 
     def _next(self, rank: int, is_wanted: Callable[[int, Operation], bool], only: int | None = None) -> Position | None:
-        """Return the first wanted operation of `rank` that has not been done, or else the last one that has been.
+        """Return the first matching operation of `rank` that is not done yet, or if all are done, the last one.
 
-        `is_wanted` gets the number of the block and an operation. `only`: the one block to look at.
+        Args:
+            rank: The rank to search.
+            is_wanted: Called with a block number and an operation; returns whether the operation matches.
+            only: Block to search; None for all blocks.
         """
         done = None
         for index, block in enumerate(self._plan.ranks[rank].blocks):

@@ -1,4 +1,4 @@
-"""The memory of all ranks during calls of a plan, with the accesses that are known to each piece of a chunk."""
+"""The memory of all ranks during calls of a plan, with the latest accesses to each piece of a chunk."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ from chorale.synth.programs.program import Buffer
 
 Times = NDArray[np.int32]
 Data = tuple[NDArray[np.int64], NDArray[np.uint64]]
-"""Identities of pieces, and who contributed to them; see `ChunkValues`."""
+"""(identity, members) of pieces, as in `ChunkValues`."""
 
 
 class ChunkAccess(NamedTuple):
-    """An access to a piece of a chunk by a block, a proxy or the beginning of a call, at a time of its clock."""
+    """An access to a piece of a chunk. `component` (a block, a proxy or the beginning of a call) did it at `time`."""
 
     component: int
     time: int
@@ -32,14 +32,14 @@ class ChunkAccess(NamedTuple):
 
 
 class PlanMemory:
-    """Pieces of chunks of all ranks one after another.
+    """The memory of all ranks: one entry per piece of a chunk, rank by rank.
 
-    values:     contents; chunks of call n are numbered from n * `stride` on
-    first_cell: first piece of the memory of each rank, and the end
+    values:     contents of the pieces; the identities of call n begin at n * `stride`
+    first_cell: first piece of each rank, followed by the total number of pieces
 
-    Before a call begins, a rank has written its input and all other memory: other ranks may only touch it when they
-    know that the call has begun. A read counts as over as soon as it happened. A write has to be ordered, unless the
-    switch made it.
+    The beginning of a call counts as a write of the rank to its input and output, so another rank may access them only
+    when it knows that the call has begun. To write after a read, it is enough to know that the read has happened. After
+    a write, any other access must be ordered, unless a switch made the write: then it is enough that it has happened.
     """
 
     def __init__(self, plan: ExecutionPlan, clocks: PlanClocks, pieces: int) -> None:
@@ -52,13 +52,13 @@ class PlanMemory:
         self._writer: Times = np.zeros(cells, dtype=np.int32)
         self._written: Times = np.zeros(cells, dtype=np.int32)
         self._happened_is_enough = np.zeros(cells, dtype=np.bool_)
-        # By rank: who has read its memory, and when each of these last read each piece.
+        # By rank: the readers of its memory, and the time at which each reader last read each piece.
         self._readers: list[list[int]] = [[] for _ in plan.ranks]
         self._read: list[Times] = [np.zeros((0, layout.cells * pieces), dtype=np.int32) for layout in self._layouts]
         self._cells: dict[Stretch, slice] = {}
 
     def begin(self, rank: int, call: int) -> None:
-        """Begin `call` of `rank`: its input is there, and its output may contain anything."""
+        """Begin `call` of `rank`: write its input; its output is undefined."""
         first, end = self.first_cell[rank], self.first_cell[rank + 1]
         layout = self._layouts[rank]
         kept = first + layout.scratch_base * self._pieces if call > 1 else end
@@ -94,10 +94,10 @@ class PlanMemory:
     def racing_access(
         self, component: int, read: Sequence[Stretch], written: Sequence[Stretch], by_switch: bool
     ) -> ChunkAccess | None:
-        """Record the accesses of a block or proxy, unless another access to one of the pieces is not ordered with them.
+        """Record the accesses of a block or proxy, unless they race with an earlier access.
 
         Returns:
-            That other access, or None.
+            The earlier access that is not ordered with one of them; None if there is none.
         """
         clock = self._clocks.clock[component]
         for stretch in (*read, *written):
@@ -138,7 +138,7 @@ class PlanMemory:
         self.values.identity[cells], self.values.members[cells] = data
 
     def late_access(self, rank: int, blocks: list[int]) -> ChunkAccess | None:
-        """Return an access to the memory of `rank` that its `blocks` do not know of when its call ends."""
+        """Return an access to the memory of `rank` that may come after the end of its call; None if there is none."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
         if not blocks:
             return None
@@ -154,7 +154,7 @@ class PlanMemory:
         return None
 
     def name(self, rank: int, buffer: Buffer, chunk: int) -> str:
-        """Return the name of a chunk, in terms of a buffer of results if it is in one."""
+        """Return the name of a chunk, such as `o[3] of rank 1`; a chunk in the output is always named as such."""
         layout = self._layouts[rank]
         return cell_name(shape_of(self._plan), rank, layout, layout.base(buffer) + chunk)
 
@@ -168,7 +168,7 @@ class PlanMemory:
         return ChunkAccess(component, time, rank, buffer, offset - layout.base(buffer))
 
     def _is_later(self, known: Clock, cells: slice) -> NDArray[np.bool_]:
-        """Return which of `cells` were written by something that the clock `known` does not include."""
+        """Return bool[cells]: whether the last write of each cell is not included in the clock `known`."""
         writer = self._writer[cells]
         times = np.where(self._happened_is_enough[cells], known[HAPPENED, writer], known[ORDERED, writer])
         return np.asarray(times < self._written[cells])
@@ -179,17 +179,17 @@ class PlanMemory:
 
 
 Slot = tuple[int, int, int]
-"""Rank, half of its scratch, piece."""
+"""(rank, half of its scratch, piece)."""
 
 
 @dataclass(slots=True)
 class Packet:
-    """Contents of a slot.
+    """The packet in a slot.
 
-    call:    number of the call that wrote it
-    known:   what its writer had done
-    writer, time: who wrote it, and when
-    readers: who has read it since, and when
+    call:    number of the call in which it was written
+    known:   clock that its readers learn: everything that the writer had done
+    writer, time: block or proxy that wrote it, and the time of the write
+    readers: time of the last read by each block or proxy that has read it
     """
 
     call: int
@@ -202,7 +202,7 @@ class Packet:
 
 
 class PacketSlots:
-    """The packets of all ranks in scratch: data with the number of the call that wrote them, for which readers wait."""
+    """The packets in the scratch of all ranks. Each holds data and the number of its call, for which readers wait."""
 
     def __init__(self, clocks: PlanClocks, double_scratch: bool, pieces: int) -> None:
         self._clocks, self._pieces = clocks, pieces
@@ -220,15 +220,15 @@ class PacketSlots:
         return any(packet is None or packet.call < call for packet in packets)
 
     def unknown_writer(self, component: int, stretch: Stretch, call: int) -> ChunkAccess | None:
-        """Return the write of a packet of `stretch` that `component` cannot know to be there; None if there is none."""
+        """Return the write of a packet in `stretch` of which `component` does not know; None if it knows of all."""
         known = self._clocks.clock[component, HAPPENED]
         packets = ((slot, self._slots[slot]) for slot in self.slots(stretch, call))
         return next((self._write(slot, packet) for slot, packet in packets if known[packet.writer] < packet.time), None)
 
     def racing(self, component: int, stretch: Stretch, call: int, write: bool) -> ChunkAccess | None:
-        """Return an access that is not ordered with one of `component`; None if there is none.
+        """Return an access that races with a read (or `write`) of `component`; None if there is none.
 
-        It is by someone who may still use a slot that is written, or who overwrote a slot before it is read.
+        A write races with earlier accesses that may not be over. A read races with the write of a later call.
         """
         known = self._clocks.clock[component, HAPPENED]
         for slot in self.slots(stretch, call):
@@ -253,7 +253,7 @@ class PacketSlots:
         return ChunkAccess(component, time, slot[0], "s", slot[2] // self._pieces)
 
     def take(self, component: int, stretch: Stretch, call: int) -> Data:
-        """Return the contents of the packets of `stretch`; `component` learns what their writers had done."""
+        """Return the contents of the packets in `stretch`; merge their clocks into the clock of `component`."""
         packets = [self._slots[slot] for slot in self.slots(stretch, call)]
         time = self._clocks.time(component)
         known = self._clocks.clock[component, HAPPENED]

@@ -1,7 +1,7 @@
-"""The data that operations of a plan move: stretches of pieces of chunks that are read and written.
+"""The data that operations of a plan read and write, as stretches of pieces of chunks.
 
-A chunk is cut into as many pieces as needed by the parts that groups of blocks and pipelines work on. A pipeline is
-assumed to have one part or two: more parts do not change what is ordered.
+Groups of blocks and pipelines work on parts of chunks, so each chunk is cut into enough pieces to express these parts.
+A pipeline is assumed to have one or two parts, because more parts would not change which accesses are ordered.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One transfer of data: the sum of everything that is read, or a copy, goes to everything that is written.
+    """One transfer of data: everything that is read is added up, and the result is stored at every place written.
 
-    reads, writes:   plain data
-    takes, packets:  packets that are waited for, and packets that are written
-    port:            which of the channels of the operation does it; None for the threads of the block
-    switch:          whether the switch reads and writes
-    waits:           whether packets are waited for; a port sends whatever is there
+    reads, writes:   plain data that is read and written
+    takes, packets:  packets that are read and written
+    port:            index of the port, among the channels of the operation, that moves the data; None if the threads of
+                     the block do
+    switch:          whether a switch moves the data
+    waits:           whether to wait for the packets in `takes`; a port does not wait, but sends whatever is there
     """
 
     reads: tuple[Stretch, ...] = ()
@@ -45,7 +46,7 @@ class Move:
 
 
 def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
-    """Return the pieces of a chunk if pipelines have `parts` parts; a number above MAX_PIECES if there are too many."""
+    """Return the pieces per chunk if pipelines have `parts` parts. A result above MAX_PIECES means too many."""
     pieces = 1
     for body in plan.ranks:
         for block in body.blocks:
@@ -62,17 +63,17 @@ def pieces_of_a_chunk(plan: ExecutionPlan, parts: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Part `number` of a pipeline of `parts` parts."""
+    """Identifies part `number` of a pipeline with `parts` parts."""
 
     number: int = 0
     parts: int = 1
 
 
 class Step(NamedTuple):
-    """An operation in the order of its block, with pipelines repeated.
+    """An operation to execute. The operations of a pipeline occur once for each of its parts.
 
-    number:   number of the operation in its block; operations of a pipeline have that of the pipeline
-    channels: channels of the operation, by their numbers within the rank
+    number:   index of the operation in its block; for an operation in a pipeline, the index of the pipeline
+    channels: channels of the operation, as numbers within the rank
     """
 
     number: int
@@ -82,7 +83,7 @@ class Step(NamedTuple):
 
 
 def unrolled(block: PlanBlock, parts: int) -> Iterator[Step]:
-    """Yield the operations of `block` in order, with pipelines in `parts` parts."""
+    """Yield the operations of `block` in order, repeating the operations of each pipeline for `parts` parts."""
     for number, operation in enumerate(block.operations):
         is_pipeline = operation.action is Action.PIPELINE
         for part in range(parts if is_pipeline else 1):
@@ -97,12 +98,12 @@ _PAIRS = frozenset(
     {Action.PUT, Action.PUT_SIGNAL, Action.PUT_SIGNAL_FLUSH, Action.GET, Action.COPY, Action.PUT_PACKETS}
     | {Action.READ_PUT_PACKETS, Action.COPY_PACKETS, Action.UNPACK_PACKETS}
 )
-"""Operations in which each source goes to the target at the same position."""
+"""Operations that copy the k-th source to the k-th target."""
 
 
 @dataclass(frozen=True, slots=True)
 class MoveMaker:
-    """Returns the moves of operations of `plan`, whose chunks have `pieces` pieces."""
+    """Computes the moves of operations of `plan`. Each chunk consists of `pieces` pieces."""
 
     plan: ExecutionPlan
     pieces: int
@@ -136,7 +137,7 @@ class MoveMaker:
     def _stretches(
         self, rank: int, block: PlanBlock, operation: Operation, operand: Operand, repeat: Repeat
     ) -> list[Stretch]:
-        """Return the places of `operand`: one stretch, or for a switch one at each rank of the group."""
+        """Return the memory of `operand`: one stretch, or for a switch channel one at each rank of the group."""
         body = self.plan.ranks[rank]
         places: list[tuple[int, Buffer]]
         if operand.switch is not None:

@@ -1,4 +1,4 @@
-"""Options of plans: how data are moved, and facts about the machines."""
+"""Options of plans: how data is moved, and properties of the machines."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,14 @@ MAX_PIPELINE_BYTES = 2**30
 class PlanOptions:
     """Choices for one-sided runtimes; other runtimes ignore them.
 
-    reads:          whether receivers read data that stays in place until they have it, instead of being written to
-    group:          number of thread blocks that share the chunks of a block of the program
-    pipeline_bytes: bytes of the parts in which chunks go through the steps of a block; 0 for complete chunks
-    boxes:          box of each rank; ranks of different boxes have ports between them; () if all are in one box
-    resident_blocks: number of thread blocks of a rank that can run at once; further blocks are not shared; None: no
-                    bound
-    threads:        threads of a thread block; None for the default of the executor
+    reads:          whether receivers read data from their senders where possible, instead of senders writing it
+    group:          number of thread blocks that share the work of each block of the program
+    pipeline_bytes: size in bytes of the parts in which a chunk passes through the steps of a block; 0: complete chunks
+    boxes:          box of each rank; () if all ranks are in one box. Ranks in different boxes communicate through
+                    ports.
+    resident_blocks: number of thread blocks of a rank that can run simultaneously; blocks are shared by a group only
+                    as far as this allows; None: no limit
+    threads:        threads per thread block; None for the default of the executor
     """
 
     reads: bool = False
@@ -46,4 +47,4 @@ class PlanOptions:
 
 
 WHOLE_CHUNKS = PlanOptions()
-"""Senders write complete chunks, with one thread block for each block of the program, in one box."""
+"""The default: senders write complete chunks, each block is one thread block, and all ranks are in one box."""

@@ -1,10 +1,13 @@
 """The ExecutionPlan: a collective as one-sided operations, as the executor of MSCCL++ runs it.
 
-Thread blocks move data over three kinds of channels: they write to memory of other ranks of their box (`put`) or read
-it (`get`), let a proxy on the host write for them (ports, also to other boxes), or ask a switch to add the memory of
-all ranks and to multicast. They notify each other by signals, or send packets: data with a flag for which the reader
-waits. Nothing matches sends with receives, and nothing holds a sender back. Only `nop` makes the threads of a block
-wait for each other: after it, all threads know what one of them waited for, and a signal covers what all of them wrote.
+Thread blocks move data over three kinds of channels. Over a memory channel they write to memory of other ranks in their
+box (`put`) or read it (`get`). Over a port, a proxy on the host writes for them, also to other boxes. Over a switch
+channel, a switch adds the memory of all ranks or multicasts. Blocks notify each other with signals, or send packets:
+data with a flag that the reader waits for.
+
+The executor does not match sends with receives, and a sender never has to wait. Only `nop` makes the threads of a block
+wait for each other. After a `nop`, all threads know what one of them has waited for, and a signal covers the writes of
+all of them.
 """
 
 from __future__ import annotations
@@ -20,28 +23,28 @@ from chorale.synth.programs.program import Buffer, Message
 
 TARGET = "mscclpp-json"
 Kind = Literal["memory", "port", "switch"]
-"""Kinds of channels: to memory of peers, through a proxy on the host, through a switch that adds and multicasts."""
+"""Kinds of channels: direct access to memory of a peer, a proxy on the host, or a switch that adds and multicasts."""
 
 
 class Action(StrEnum):
-    """Operations of a block, under the names that the executor knows. Packets lie in scratch."""
+    """Operations of a block, with the names that the executor uses. Packets are always in scratch."""
 
     NOP = "nop"  # all threads of the block wait for each other
     BARRIER = "barrier"  # all threads of some blocks of the rank wait for each other
     SIGNAL = "signal"  # notify the peer of each channel once
     WAIT = "wait"  # until the peer of each channel has signalled once more
-    RELAXED_SIGNAL = "rlxsignal"  # the same, without an order with earlier writes
+    RELAXED_SIGNAL = "rlxsignal"  # like signal, but without ordering earlier writes
     RELAXED_WAIT = "rlxwait"
-    FLUSH = "flush"  # does nothing: the executor takes the channels from the targets, and there are none
+    FLUSH = "flush"  # does nothing: the executor takes its channels from the targets, but a flush has no targets
     ACQUIRE = "sem_acquire"  # until a semaphore of the rank is above 0, then take 1
     RELEASE = "sem_release"  # add 1 to a semaphore of the rank
     PUT = "put"  # write local chunks to a peer
-    PUT_SIGNAL = "pws"  # the same through a port, and then signal
-    PUT_SIGNAL_FLUSH = "pwsf"  # and then wait until the chunks have been read
+    PUT_SIGNAL = "pws"  # put through a port, then signal
+    PUT_SIGNAL_FLUSH = "pwsf"  # like pws, then wait until the chunks have been read
     GET = "get"  # read chunks of a peer
     COPY = "copy"
     REDUCE = "re"  # target = sum of all sources
-    REDUCE_SEND = "res"  # and write it to peers
+    REDUCE_SEND = "res"  # like re, and write the sum to peers
     READ_REDUCE = "rre"  # target = sum of a local source and remote ones
     READ_REDUCE_SEND = "rres"
     PUT_PACKETS = "ppkt"  # write local chunks as packets to peers; through a port, send packets on
@@ -49,14 +52,14 @@ class Action(StrEnum):
     COPY_PACKETS = "cpkt"  # write local chunks as packets
     UNPACK_PACKETS = "upkt"  # wait for packets and store what they hold
     REDUCE_PACKETS = "repkt"  # target = sum of a local source and packets
-    REDUCE_SEND_PACKETS = "respkt"  # and write it as packets to peers
-    REDUCE_COPY_PACKETS = "recpkt"  # and write it as own packets
-    REDUCE_COPY_SEND_PACKETS = "recspkt"  # both
+    REDUCE_SEND_PACKETS = "respkt"  # like repkt, and write the sum to peers as packets
+    REDUCE_COPY_PACKETS = "recpkt"  # like repkt, and write the sum to local packets
+    REDUCE_COPY_SEND_PACKETS = "recspkt"  # respkt and recpkt together
     GROUP_LOAD_REDUCE = "glre"  # target = sum over a group, made by the switch
-    GROUP_LOAD_REDUCE_STORE = "glres"  # and stored at all of the group
+    GROUP_LOAD_REDUCE_STORE = "glres"  # like glre, and store the sum at all ranks of the group
     GROUP_STORE = "gstore"  # store local chunks at all of a group
     GROUP_STORE_PACKETS = "gstorepkt"
-    PIPELINE = "pipeline"  # the operations in it, for one part of their chunks after the other
+    PIPELINE = "pipeline"  # repeat the operations in it for one part of their chunks after the other
 
     @property
     def moves(self) -> bool:
@@ -92,11 +95,11 @@ _MOVING = frozenset(list(Action)[list(Action).index(Action.PUT) : list(Action).i
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`count` chunks from `first` on, in one of three places.
+    """`count` chunks that begin at chunk `first` of a buffer. Exactly one of the other fields says which buffer.
 
     buffer: a buffer of the same rank
     remote: number of a remote buffer of the block
-    switch: number of a switch channel of the block: its buffer at all ranks of the group
+    switch: number of a switch channel of the block, which stands for its buffer at all ranks of the group
     """
 
     first: int
@@ -111,9 +114,9 @@ class Operation:
     """One operation. `channels` are numbers within the block, `semaphores` within the rank.
 
     kind:     kind of its channels and remote operands
-    part:     index and number of the equal parts of its chunks that a group of blocks shares
-    barrier:  number within the rank, and how many blocks meet there
-    pipeline: bytes of a part, and chunks in all, of a pipeline that repeats `body`
+    part:     (index, count) if a group of `count` blocks shares the operation and this block does one equal part
+    barrier:  (number of the barrier within the rank, number of blocks that meet there)
+    pipeline: (bytes per part, total chunks) of a pipeline, which repeats the operations `body` for each part
     """
 
     action: Action
@@ -130,7 +133,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlanBlock:
-    """A thread block. Operations refer to positions in these tuples of channels and remote buffers of the rank."""
+    """A thread block. Its operations refer to channels and remote buffers by their index in these tuples."""
 
     channels: tuple[int, ...]
     remotes: tuple[int, ...]
@@ -140,7 +143,7 @@ class PlanBlock:
     switches: tuple[int, ...] = ()
 
     def channels_of(self, kind: Kind) -> tuple[int, ...]:
-        """Return the channels of `kind`, by their numbers within the rank."""
+        """Return the channels of `kind`, as numbers within the rank."""
         return self.channels if kind == "memory" else self.port_channels if kind == "port" else self.switches
 
     def remotes_of(self, kind: Kind) -> tuple[int, ...]:
@@ -149,11 +152,11 @@ class PlanBlock:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is a member of a group, which works on parts of chunks."""
+        """Whether this block belongs to a group, so that it works on parts of chunks."""
         return any(operation.part[1] > 1 for operation in self.every_operation())
 
     def every_operation(self) -> Iterator[Operation]:
-        """Yield all operations; those in a pipeline come after it."""
+        """Yield all operations, including those in pipelines, which follow their pipeline."""
         for operation in self.operations:
             yield operation
             yield from operation.body
@@ -163,12 +166,13 @@ class PlanBlock:
 class RankPlan:
     """What one rank executes.
 
-    peers:      rank at the other end of each channel; the i-th channel with a peer is its i-th channel with this rank
-    remotes:    rank and buffer of the memory of other ranks that blocks access
-    semaphores: value of each semaphore before the first call
-    port_peers: as `peers`, for ports
-    switches:   buffer and ranks of the group of each switch channel
-    access:     kinds of channels by which each of `remotes` is reached; memory if it is missing
+    peers:      rank at the other end of each memory channel. The i-th channel to a peer is connected to the i-th
+                channel of that peer to this rank.
+    remotes:    (rank, buffer) of each remote buffer that blocks access
+    semaphores: initial value of each semaphore
+    port_peers: like `peers`, for ports
+    switches:   (buffer, ranks of the group) of each switch channel
+    access:     kinds of channels used to access each of `remotes`; missing entries mean memory
     """
 
     input_chunks: int
@@ -191,9 +195,9 @@ class RankPlan:
 class PlanSettings:
     """Settings of the executor in addition to the operations.
 
-    packets:        whether scratch contains packets: the protocol LL
-    double_scratch: whether calls use the halves of scratch alternately
-    reuse:          whether large chunks reuse parts of scratch, in pipelines
+    packets:        whether scratch contains packets, which means protocol LL
+    double_scratch: whether consecutive calls alternate between two halves of scratch
+    reuse:          whether pipelines over large chunks may reuse parts of scratch
     """
 
     packets: bool = False
@@ -242,7 +246,7 @@ class ExecutionPlan:
         return max(self.ranks[0].input_chunks, self.ranks[0].output_chunks)
 
     def peers(self) -> set[tuple[int, int]]:
-        """Return the pairs of ranks of which one may access memory of the other."""
+        """Return all (rank, peer) pairs in which one rank may access memory of the other."""
         written = {(rank, peer) for rank, body in enumerate(self.ranks) for peer, _ in body.remotes}
         groups = {group for body in self.ranks for _, group in body.switches}
         return written | {(rank, peer) for group in groups for rank in group for peer in group if rank != peer}
@@ -255,9 +259,10 @@ class ExecutionPlan:
                     yield from self.puts(rank, block, operation)
 
     def puts(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
-        """Return what `operation` of `block` of `rank` moves between ranks, by writing or by reading.
+        """Return the transfers between ranks that `operation` of `block` of `rank` causes, by writing or reading.
 
-        Packets carry as many bytes of flags as of data. A switch takes or gives chunks of each rank of a group once.
+        Half the bytes of a packet are flags, so its chunks count twice. A switch reads or writes the chunks of each
+        rank in the group once.
         """
         if not operation.action.moves:
             return []
@@ -287,7 +292,7 @@ class ExecutionPlan:
     def other_end(self, rank: int, channel: int, kind: Kind = "memory") -> tuple[int, int]:
         """Return the peer of `channel` of `rank`, and the number of the channel at the peer.
 
-        If the peer declares fewer channels, it gets further ones, which it does not use.
+        If the peer declares too few channels, it is assumed to have more, which it does not use.
         """
         peers = self.ranks[rank].peers_of(kind)
         peer = peers[channel]
@@ -308,5 +313,5 @@ OFFSET_BYTES = 2**32  # offsets in buffers have 32 bits
 
 
 def largest_bytes(chunks: int, scratch_chunks: int) -> int:
-    """Return the bytes of the largest vector of `chunks` chunks whose offsets, also in scratch, fit in 32 bits."""
+    """Return the largest vector size in bytes for which all buffer offsets, including scratch, fit in 32 bits."""
     return (OFFSET_BYTES - 1) // max(chunks, scratch_chunks) * chunks

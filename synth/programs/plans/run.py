@@ -1,6 +1,7 @@
-"""Runs consecutive calls of a plan on sets of contributions, and reports what goes wrong.
+"""Executes consecutive calls of a plan symbolically, and reports what goes wrong.
 
-The clocks of `chorale.synth.programs.plans.clocks` check that all accesses to a chunk are ordered.
+Instead of data, each chunk holds the set of ranks that contributed to it. Vector clocks (see
+`chorale.synth.programs.plans.clocks`) check that all accesses to a chunk are ordered.
 """
 
 from dataclasses import replace
@@ -20,23 +21,24 @@ MAX_MOVES = 2**24
 MAX_PACKETS = 2**20
 MAX_CELLS = 2**24
 MAX_CLOCK_ENTRIES = 2**29
-"""Of 16 bits each."""
+"""Limit on the entries of all clocks; an entry has 16 bits, or 32 for long plans."""
 STALE = 2**62
-"""Identity of a chunk that comes from an earlier call."""
+"""Identity of a chunk with data from an earlier call."""
 
 
 def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
-    """Return what goes wrong when the structurally sound `plan` runs; the first fault ends the check.
+    """Execute the structurally sound `plan` and return what goes wrong; stop at the first fault.
 
-    Signals, semaphores, packets and scratch stay from call to call, so two calls are run, or three if calls use the
-    halves of scratch alternately. Pipelines are run in one part and in two. What a block does does not depend on the
-    order of the blocks, because each direction of a channel, each semaphore and each packet has one writer (G. Kahn,
-    1974): one run finds every deadlock, and, by its clocks, every race.
-    O(operations * blocks + chunks moved * blocks of a rank).
+    Signals, semaphores, packets and scratch persist between calls. Therefore two consecutive calls are executed, or
+    three if calls alternate between the halves of scratch. Pipelines are executed with one part and with two.
+
+    The result does not depend on the order in which blocks run, because each direction of a channel, each semaphore and
+    each packet has only one writer (G. Kahn, 1974). Hence one run finds every deadlock and, with its clocks, every
+    race. O(operations * blocks + chunks moved * blocks of a rank).
 
     Args:
         plan: The plan.
-        max_cells: Limit of memory, in pieces of chunks on all ranks; a plan beyond it breaks the rule `size`.
+        max_cells: Memory limit, in pieces of chunks on all ranks; a plan above it violates the rule `size`.
     """
     calls = 3 if plan.settings.double_scratch else 2
     piped = any(operation.body for body in plan.ranks for block in body.blocks for operation in block.operations)
@@ -69,7 +71,7 @@ def _excess(plan: ExecutionPlan, parts: int, max_cells: int) -> str:
 
 
 class Fault(NamedTuple):
-    """The rule that a move breaks, and how; `other` is the other access of a race."""
+    """The rule that a move breaks, and a message. For a race, `other` is the other access."""
 
     rule: str
     message: str
@@ -77,7 +79,7 @@ class Fault(NamedTuple):
 
 
 class PlanRun:
-    """`calls` calls of `plan`, with pipelines of `parts` parts. Blocks are numbered through over all ranks."""
+    """Executes `calls` calls of `plan`, with pipelines of `parts` parts. Block numbers count across all ranks."""
 
     def __init__(self, plan: ExecutionPlan, parts: int, calls: int) -> None:
         self._plan, self._calls = plan, calls
@@ -87,7 +89,7 @@ class PlanRun:
         self._blocks_of: list[list[int]] = [[] for _ in plan.ranks]
         for number, (rank, _) in enumerate(self._blocks):
             self._blocks_of[rank].append(number)
-        # The proxy of a port gets puts and signals.
+        # A port counts twice, because its proxy handles puts and signals.
         lengths = [[len(self._steps[number]) for number in numbers] for numbers in self._blocks_of]
         most = (
             2 * sum(each) if body.port_peers else max(each, default=0)
@@ -123,7 +125,7 @@ class PlanRun:
                     if found:
                         return found
                     moved = True
-        # Blocks that hang in later calls wait for those of the earliest call in which some hang.
+        # Report only blocks in the earliest call in which some hang. Blocks in later calls wait for these.
         found = []
         earliest = min(self._call)
         for number, (rank, index) in enumerate(self._blocks):
@@ -144,7 +146,7 @@ class PlanRun:
             self._at[number] = 0
 
     def _end(self, rank: int) -> list[ProgramViolation]:
-        """End the call of `rank` and begin the next one; return what is wrong with its result."""
+        """End the current call of `rank`, check its result, and begin the next call if the result is correct."""
         for number in self._blocks_of[rank]:
             self._clocks.join(number)
         late = self._memory.late_access(rank, self._blocks_of[rank])
@@ -169,7 +171,7 @@ class PlanRun:
         return self._at[number] < len(self._steps[number]) and self._call[self._blocks[number][0]] <= self._calls
 
     def _next_moves(self, number: int) -> list[Move]:
-        """Return what the next operation of a block moves."""
+        """Return the moves of the next operation of a block."""
         known, at = self._moves[number], self._at[number]
         step = self._steps[number][at]
         if at not in known and step.operation.action.moves:
@@ -182,7 +184,11 @@ class PlanRun:
         return any(self._packets.missing(each, call) for move in moves if move.waits for each in move.takes)
 
     def _step(self, number: int) -> bool | ProgramViolation:
-        """Do the next operation of a block; return whether it could be done, or what is wrong with it."""
+        """Execute the next operation of a block.
+
+        Returns:
+            True if it was executed, False if it has to wait, or the violation that it causes.
+        """
         step = self._steps[number][self._at[number]]
         moves = self._next_moves(number)
         if self._lacks_packets(number, moves) or not self._clocks.try_advance(number, step):
@@ -197,7 +203,7 @@ class PlanRun:
         return True
 
     def _move(self, number: int, step: Step, move: Move) -> Fault | None:
-        """Move data; return the rule that the move breaks, and how."""
+        """Execute one move; return its fault, or None."""
         call, memory, packets = self._call[self._blocks[number][0]], self._memory, self._packets
         doer = self._doer(number, step, move)
         for each in move.reads:
@@ -208,7 +214,7 @@ class PlanRun:
         taken: list[Data] = []
         other = None
         for each in move.takes:
-            # What packets convey holds for everything that the move does afterwards.
+            # Take packets first: what they convey orders all later accesses of this move.
             other = packets.racing(doer, each, call, write=False)
             if other is None and not move.waits:
                 other = packets.unknown_writer(doer, each, call)
@@ -224,7 +230,7 @@ class PlanRun:
         total = data[0]
         for added in data[1:]:
             wrong = total[0] != added[0]
-            # Without words every chunk has one contribution only, and cannot be added to.
+            # Without member words each chunk has exactly one contribution, so nothing may be added.
             wrong |= (total[1] & added[1]).any(axis=1) if total[1].shape[1] else True
             if wrong.any():
                 at = int(np.flatnonzero(wrong)[0])
@@ -242,7 +248,7 @@ class PlanRun:
         return None
 
     def _doer(self, number: int, step: Step, move: Move) -> int:
-        """Return who moves the data: the block, or the proxy of a port, which one thread instructs."""
+        """Return the clock component that moves the data: the block, or the proxy of a port."""
         if move.port is None:
             return number
         if move.takes and move.waits:
@@ -252,7 +258,7 @@ class PlanRun:
         return self._clocks.proxy[self._blocks[number][0], channel]
 
     def _signal(self, number: int, step: Step, move: Move) -> None:
-        """Do what comes with a put: a signal, and waiting for the end of the put."""
+        """Do what a port operation adds to its put: the signal, and for a flush the wait for the end of the put."""
         if move.port is None or not step.operation.action.signals:
             return
         self._clocks.signal(number, step, move.port)
@@ -261,7 +267,7 @@ class PlanRun:
             self._clocks.hear(number, move.port, self._clocks.clock[proxy].copy())
 
     def _unordered(self, other: ChunkAccess, number: int) -> str:
-        """Return what is wrong with two accesses, the second of which is by block `number`."""
+        """Return the message for a race between the access `other` and a later one by block `number`."""
         what, nothing = self._memory.name(other.rank, other.buffer, other.chunk), "and nothing orders the two"
         if other.component == number:
             position = self._position(other)

@@ -1,14 +1,15 @@
-"""From a program of sends and receives to a plan of one-sided operations.
+"""Translates a program of sends and receives into a plan of one-sided operations.
 
-Every connection becomes a channel, or one for each lane (`chorale.synth.programs.plans.wiring`). Before anything is
-put, the receiver signals once that it has begun the call, so its memory is no longer used by the previous call. After
-that senders never ask: a message that may not go straight to its destination has its own part of scratch. So no queue
-holds a sender back, and a program that ends with bounded queues also ends as a plan. If receivers read, the sender
-signals when they may read, and they signal once, at their end, that they have read; the call does not end before that.
+Every connection becomes a channel, or one channel per lane (see `chorale.synth.programs.plans.wiring`). At the
+beginning of a call, each receiver signals once that it has begun the call, so that the previous call no longer uses its
+memory. After that, senders write without asking, because a message that cannot go directly to its destination has its
+own part of scratch. Senders never wait for a queue, so a program that does not deadlock with bounded queues does not
+deadlock as a plan either. If receivers read, the sender signals when they may begin to read. At the end of the call the
+receivers signal that they have finished reading, and the sender waits for this before its call ends.
 
-Packets need no signals: calls use the halves of scratch alternately, and a rank that overwrites a half has heard,
-through packets, of everything that read it. Only in rooted collectives no packet leads back to the root, so receivers
-signal there.
+Packets need no signals. Calls alternate between the two halves of scratch, and before a rank overwrites a half, it has
+learned through packets that all reads of that half are over. In rooted collectives no packet travels back to the root,
+so there receivers signal at the beginning.
 """
 
 from __future__ import annotations
@@ -46,17 +47,17 @@ from chorale.synth.programs.plans.wiring import (
 from chorale.synth.programs.program import Buffer, BufferRef, Instruction, Op, Position, Program
 
 RESERVED_OPERATIONS = 14
-"""Operations at the beginning and end of a segment."""
+"""Number of operations reserved for the beginning and end of a segment."""
 
 
 def plan_of(program: Program) -> ExecutionPlan:
-    """Return the one-sided operations that do what `program` does, according to its plan options.
+    """Translate `program` into a plan of one-sided operations, according to its plan options.
 
     O(instructions * blocks).
 
     Raises:
-        InvalidInput: The protocol has no plans, packets would have to make sums in scratch, or the largest vector has
-            offsets of more than 32 bits.
+        InvalidInput: Plans do not support the protocol, packets would have to be added in scratch, or the largest
+            vector needs offsets of more than 32 bits.
     """
     for known, plan in _LATEST:
         if known.ranks is program.ranks and replace(known, name=program.name, origin=program.origin) == program:
@@ -68,7 +69,7 @@ def plan_of(program: Program) -> ExecutionPlan:
 
 
 _LATEST: list[tuple[Program, ExecutionPlan]] = []
-"""The latest translation: lowering checks whether a program fits, then writes it, and both need its plan."""
+"""Cache of the latest translation, because lowering needs the plan twice: to check the limits, and to write it."""
 
 
 def _translated(program: Program) -> ExecutionPlan:
@@ -80,7 +81,7 @@ def _translated(program: Program) -> ExecutionPlan:
         option = "reads" if program.plan.reads else "pipelines"
         raise InvalidInput("plans with packets have no option {}", option, "leave it out, or use Simple")
     bodies = tuple(rank.plan() for rank in _rank_translations(program, deliveries_of(program)))
-    # Packets are twice as long as their data, and there are two halves of scratch.
+    # A packet is twice as long as its data, and scratch has two halves.
     scratch = max(body.scratch_chunks for body in bodies) * (4 if uses_packets else 1)
     largest = largest_bytes(program.chunks, scratch)
     if program.max_bytes > largest:
@@ -99,9 +100,10 @@ def _translated(program: Program) -> ExecutionPlan:
 
 
 def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTranslation]:
-    """Return a translation for each rank, with groups of thread blocks as far as they fit.
+    """Return the translation of each rank, with as many groups of thread blocks as fit.
 
-    A block that is alone next to groups has more operations and may have to be cut, which leaves less room for groups.
+    A block without a group that exchanges signals with groups has more operations. It may therefore have to be cut,
+    which leaves less room for groups, so the search repeats until nothing changes.
     """
 
     def translations(wiring: PlanWiring) -> list[_RankTranslation]:
@@ -118,10 +120,10 @@ def _rank_translations(program: Program, deliveries: Deliveries) -> list[_RankTr
 
 
 class _Segment:
-    """A segment while its operations are written, with the lanes and remote buffers that it numbers, by kind.
+    """Collects the operations of a segment, and numbers the lanes and remote buffers that they use, by kind of channel.
 
-    A `nop` comes between a wait and data, between data and a signal, and between data that overlap in memory. Packets
-    are waited for one by one, so packets in scratch need no `nop`.
+    Inserts a `nop` between a wait and a data movement, between a data movement and a signal, and between movements of
+    overlapping data. Readers wait for each single packet, so packets in scratch need no `nop`.
     """
 
     def __init__(self, layout: Layout, lanes: dict[Kind, list[Lane]]) -> None:
@@ -155,7 +157,7 @@ class _Segment:
             self._hear(len(some))
 
     def signal(self, channels: Sequence[int], kind: Kind = "memory") -> None:
-        """Signal after all data were moved; each channel is signalled by one thread."""
+        """Signal on each channel after all earlier data movements. One thread signals per channel."""
         for some in _runs(channels, MAX_OPERATION_CHANNELS):
             self._tell(len(some))
             self.operations.append(Operation(Action.SIGNAL, channels=some, kind=kind))
@@ -167,13 +169,13 @@ class _Segment:
             self._hear(len(some))
 
     def release(self, semaphores: Sequence[int]) -> None:
-        """Release semaphores after all data were moved; each is released by one thread."""
+        """Release semaphores after all earlier data movements. One thread releases each."""
         for some in _runs(semaphores, MAX_OPERATION_SEMAPHORES):
             self._tell(len(some))
             self.operations.append(Operation(Action.RELEASE, semaphores=some))
 
     def move(self, action: Action, sources: Sequence[Operand], *targets: Operand) -> None:
-        """Move or add data with all threads, after everything that was waited for."""
+        """Move or add data with all threads, after all earlier waits have ended."""
         read, written = (
             [
                 range(first, first + each.count)
@@ -204,7 +206,7 @@ class _Segment:
 
     @contextmanager
     def repeated(self, part_bytes: int, chunks: int) -> Iterator[None]:
-        """Repeat the operations that are written inside for each part of `chunks` chunks."""
+        """Put the operations added in this context into a pipeline over `chunks` chunks, in parts of `part_bytes`."""
         if self._heard or self._moved:
             self.join()
         before, self.operations = self.operations, []
@@ -238,9 +240,10 @@ def _local(at: BufferRef, item: Instruction) -> Operand:
 
 
 class _RankTranslation:
-    """Translates one rank. Each segment becomes a thread block, or a group of blocks.
+    """Translates one rank. Each segment becomes a thread block, or a group of thread blocks.
 
-    Every member of a group does all operations on its share of their chunks, with its own channels and semaphores.
+    Every member of a group executes all operations, on its share of the chunks and with its own channels and
+    semaphores.
     """
 
     def __init__(self, program: Program, rank: int, deliveries: Deliveries, wiring: PlanWiring) -> None:
@@ -253,7 +256,10 @@ class _RankTranslation:
         self._written: dict[SegmentId, tuple[_Segment, list[int]]] = {}
 
     def cuts(self) -> Cuts:
-        """Return the first instructions of the segments of each block that has too many operations for the executor."""
+        """Cut blocks with too many operations for the executor.
+
+        Return the first instruction of each of their segments.
+        """
         found = {}
         for index, block in enumerate(self._blocks):
             segment, ends = self._segment(SegmentId(self._rank, index, 0))
@@ -302,7 +308,7 @@ class _RankTranslation:
         )
 
     def _segment(self, identity: SegmentId) -> tuple[_Segment, list[int]]:
-        """Return a segment, and its number of operations after its beginning and after each instruction."""
+        """Return a segment, and its cumulative operation counts: after its beginning, then after each instruction."""
         if identity in self._written:
             return self._written[identity]
         wiring, links = self._wiring, self._links
@@ -329,13 +335,13 @@ class _RankTranslation:
         following = identity._replace(number=identity.number + 1)
         if following in links.chained:
             segment.release((links.chained[following],))
-        # Receivers tell their senders that they have read.
+        # Receivers tell their senders that they have finished reading.
         self._meet(segment, incoming, outgoing, wiring.read)
         self._written[identity] = segment, ends
         return segment, ends
 
     def _meet(self, segment: _Segment, incoming: list[Lane], outgoing: list[Lane], some: set[Lane]) -> None:
-        """Signal to the senders of those incoming lanes that are in `some`; wait for the same of outgoing lanes."""
+        """Signal on each incoming lane in `some`, then wait for a signal on each outgoing lane in `some`."""
         for lanes, act in ((incoming, segment.signal), (outgoing, segment.wait)):
             by_kind: dict[Kind, list[int]] = {}
             for lane in lanes:
@@ -358,7 +364,7 @@ class _RankTranslation:
         segment.release(self._links.released.get((index, step), ()))
 
     def _receive(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Wait for a signal, then store or add what has arrived, or read it."""
+        """Wait for a signal, then store, add or read the message of `item`. Also handles local copies and sums."""
         if item.op is Op.COPY:
             segment.move(Action.COPY, (_local(item.src, item),), _local(item.dst, item))
         if item.op is Op.REDUCE:
@@ -382,7 +388,7 @@ class _RankTranslation:
             segment.move(Action.COPY, (arrived,), _local(item.dst, item))
 
     def _send(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Put and signal, or let a port do both, or signal that the receiver may read."""
+        """Send the message of `item`: put and signal, let a port do both, or signal that the receiver may read."""
         delivery = self._deliveries.of_send[at]
         lane = self._wiring.lane_of(delivery)
         kind = self._wiring.kind_of(lane)
@@ -401,7 +407,10 @@ class _RankTranslation:
         segment.push(Action.PUT_SIGNAL, source, target, channel)
 
     def _receive_packets(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Take packets from scratch, and store or add them; packets that are only passed on stay there."""
+        """Store or add the packets of `item`.
+
+        Packets that are only forwarded stay in scratch. Also handles local steps.
+        """
         if item.op is Op.COPY:
             _require_plain("the target of a copy", item.dst)
             action = Action.UNPACK_PACKETS if item.src.buffer == "s" else Action.COPY
@@ -422,7 +431,7 @@ class _RankTranslation:
             segment.move(Action.REDUCE_PACKETS, (_local(item.src, item), arrived), _local(target, item))
 
     def _send_packets(self, segment: _Segment, at: Position, item: Instruction) -> None:
-        """Write packets to a peer: of plain data, of a sum as it is made, or those that have arrived."""
+        """Send packets to a peer: plain data, a sum computed in the same operation, or packets that have arrived."""
         delivery = self._deliveries.of_send[at]
         lane = self._wiring.lane_of(delivery)
         kind = self._wiring.kind_of(lane)
@@ -442,7 +451,7 @@ class _RankTranslation:
             segment.push(Action.READ_PUT_PACKETS, _local(source, item), target, segment.channel(lane, kind))
 
     def _adds_and_sends(self, at: Position, item: Instruction) -> bool:
-        """Whether one operation adds and sends; ports cannot do that."""
+        """Return whether a single operation adds and sends, which is not possible through ports."""
         is_sum = item.op.receives and item.op.sends and item.op.reads_src
         return is_sum and self._deliveries.of_send[at].carrier is Carrier.SENDER
 

@@ -1,4 +1,4 @@
-"""One call of a plan on values of any kind, for questions that sets of contributions cannot answer."""
+"""Executes one call of a plan on values of any type, for example on expressions or on parts of chunks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ Value = TypeVar("Value")
 
 
 class PlanValues(PlanRun, ABC, Generic[Value]):
-    """One call of a structurally sound plan. Blocks take turns, with one operation each, unless they have to wait.
+    """Executes one call of a structurally sound plan. In each turn, every block that need not wait does one operation.
 
-    Faults do not end the call, so that everything is done that can be done. O(turns * blocks + chunks moved).
+    Faults do not end the call, so every operation that can be executed is executed. O(turns * blocks + chunks moved).
 
-    held: contents of the pieces of the memory of all ranks; None if nothing was written
+    held: contents of all pieces of memory of all ranks; None for a piece that was never written
     """
 
     def __init__(self, plan: ExecutionPlan) -> None:
@@ -40,7 +40,7 @@ class PlanValues(PlanRun, ABC, Generic[Value]):
         return range(first, first + self._pieces)
 
     def run(self) -> None:
-        """Do all operations that can be done."""
+        """Execute all operations that can be executed."""
         for rank in range(len(self._plan.ranks)):
             self._begin(rank, 1)
         moved = True

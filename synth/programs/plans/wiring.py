@@ -1,12 +1,12 @@
 """The thread blocks and channels of a plan: blocks with too many operations are cut, others are shared by groups.
 
-A segment is a run of instructions of a block of the program and becomes a thread block, or a group of them. The
-messages of a connection between a segment of its sender and one of its receiver are a lane, which becomes a channel:
-only one block may signal on a channel, and only one may wait.
+A segment is a run of consecutive instructions of a program block. It becomes one thread block, or a group of thread
+blocks. A lane consists of the messages of a connection between one segment of the sender and one of the receiver. Each
+lane becomes a separate channel, because only one block may signal on a channel and only one may wait.
 
-A member of a group does all operations on its share of their chunks, so both ends of a connection are shared alike. If
-not all groups could run at once, the blocks that carry most get groups first. The others stay alone and exchange
-signals with each member.
+Each member of a group executes all operations on its share of the chunks, so both ends of a connection must be groups
+of the same size. If not all groups fit on the device at the same time, the blocks that move most data get groups first.
+The other blocks remain single thread blocks, which exchange signals with each member of a group.
 """
 
 from bisect import bisect_right
@@ -25,12 +25,12 @@ from chorale.synth.programs.program import Position, Program, ThreadBlock
 BlockId = tuple[int, int]
 """Rank and block of the program."""
 Cuts = Mapping[BlockId, Sequence[int]]
-"""The first instruction of each segment of the blocks that are cut."""
+"""For each block that is cut, the first instruction of each of its segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockGroups:
-    """Number of thread blocks for each segment of a block: `size`, or one for the blocks `alone`."""
+    """Number of thread blocks per segment: 1 for the blocks in `alone`, `size` for all others."""
 
     size: int
     alone: frozenset[BlockId] = frozenset()
@@ -41,9 +41,9 @@ class BlockGroups:
 
 
 def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups: BlockGroups) -> BlockGroups:
-    """Return `groups` with more blocks alone, so that all thread blocks of a rank can run at once.
+    """Remove groups until all thread blocks of each rank can run simultaneously; return the remaining groups.
 
-    The plan options of `program` say how many can. Blocks that carry more chunks get groups first.
+    The limit is `resident_blocks` in the plan options of `program`. Blocks that move more chunks get groups first.
     O(blocks * log(blocks)).
     """
     room = program.plan.resident_blocks
@@ -60,12 +60,12 @@ def groups_that_fit(program: Program, deliveries: Deliveries, cuts: Cuts, groups
     pairs = {(number[each.send[:2]], number[each.receive[:2]]) for each in deliveries.of_send.values()}
     ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
     joins = csr_array((np.ones(len(pairs), dtype=np.int8), (ends[0], ends[1])), shape=(len(number), len(number)))
-    parts: dict[int, list[BlockId]] = defaultdict(list)  # blocks that are shared alike
+    parts: dict[int, list[BlockId]] = defaultdict(list)  # connected blocks, which must all have groups or none
     for block, label in zip(carried, csgraph.connected_components(joins, directed=False)[1].tolist(), strict=True):
         parts[label].append(block)
 
     def segments(blocks: Sequence[BlockId] | Mapping[BlockId, int]) -> Counter[int]:
-        """Return the number of segments of `blocks`, by rank."""
+        """Return the total number of segments of `blocks`, by rank."""
         total: Counter[int] = Counter()
         for block in blocks:
             total[block[0]] += len(cuts.get(block, (0,)))
@@ -101,8 +101,8 @@ class SegmentId(NamedTuple):
 class PlanWiring:
     """Segments and lanes of `program`, cut at `cuts`, with the thread blocks of `groups`.
 
-    written: lanes whose sender, or a port, writes to the receiver
-    read:    lanes whose receiver reads
+    written: lanes on which the sender, or its port, writes to the receiver
+    read:    lanes on which the receiver reads from the sender
     """
 
     def __init__(self, program: Program, deliveries: Deliveries, cuts: Cuts, groups: BlockGroups) -> None:
@@ -121,7 +121,7 @@ class PlanWiring:
             members[lane] = groups.members(delivery.send[:2])
         for delivery in sorted(deliveries.of_receive.values(), key=lambda each: each.receive):
             self._incoming[self.segment_of(delivery.receive)][self.lane_of(delivery)] = None
-        # Channels are numbered by peer and connection, so that both ends have those with one peer in one order.
+        # Channels are numbered by peer and connection, so that both ranks of a pair number theirs in the same order.
         numbered = [
             (rank, peer, lane.connection[2], lane)
             for lane in {*self.written, *self.read}
@@ -142,7 +142,7 @@ class PlanWiring:
         return [SegmentId(rank, block, number) for number in range(len(self._cuts.get((rank, block), (0,))))]
 
     def steps_of(self, segment: SegmentId, body: ThreadBlock) -> range:
-        """Return the numbers of the instructions of `segment`; `body` is its block."""
+        """Return the instruction numbers of `segment`, which is part of the block `body`."""
         cuts = [*self._cuts.get((segment.rank, segment.block), (0,)), len(body.instructions)]
         return range(cuts[segment.number], cuts[segment.number + 1])
 
@@ -165,7 +165,7 @@ class PlanWiring:
         return "port" if self._program.plan.joined_by_port(sender, receiver) else "memory"
 
     def peers(self, rank: int, kind: Kind) -> tuple[int, ...]:
-        """Return the peer of each channel of `rank`: one channel for each lane and member of a group."""
+        """Return the peer of each channel of `rank`; there is one channel per lane and group member."""
         return tuple(self._peers[rank, kind])
 
     def channel(self, rank: int, lane: Lane, member: int) -> int:
@@ -174,11 +174,12 @@ class PlanWiring:
 
 
 class RankSemaphores(NamedTuple):
-    """Semaphores of a rank. Those of groups are the numbers of their first members.
+    """Semaphores of a rank. For groups, each number is that of the first member; the other members use the next ones.
 
-    semaphores: how many there are
-    acquired, released: those that are acquired before an instruction, or released after it, by block and step
-    chained:    the one between each segment and the segment before it
+    semaphores: number of semaphores
+    acquired:   semaphores to acquire before an instruction, by (block, step)
+    released:   semaphores to release after an instruction, by (block, step)
+    chained:    for each segment except the first of a block, the semaphore that the segment before it releases
     """
 
     semaphores: int
@@ -188,9 +189,9 @@ class RankSemaphores(NamedTuple):
 
 
 def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> RankSemaphores:
-    """Return one semaphore for each pair of segments of which one waits for the other, and for consecutive segments.
+    """Assign semaphores to pairs of segments in which one waits for the other, and to consecutive segments of a block.
 
-    Groups have one for each member; a block that is alone uses all of them.
+    A group has one semaphore per member; a single thread block that waits for it or is awaited by it uses all of them.
     """
     groups, count = wiring.groups, 0
     numbers: dict[tuple[SegmentId, SegmentId], int] = {}
@@ -200,7 +201,7 @@ def links_of(rank: int, blocks: Sequence[ThreadBlock], wiring: PlanWiring) -> Ra
     for index, block in enumerate(blocks):
         for step, item in enumerate(block.instructions):
             for wait in item.waits:
-                # A wait that an earlier wait includes needs no semaphore.
+                # An earlier wait for this or a later step makes this wait redundant.
                 if wait.block == index or wait.step <= latest.get((wait.block, index), -1):
                     continue
                 latest[wait.block, index] = wait.step
