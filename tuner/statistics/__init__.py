@@ -1,1 +1,3 @@
-"""Conclusions from launches: comparisons of programs with stated errors, and what is worth measuring next. Pure."""
+"""Conclusions from launches: comparisons of programs with known error probabilities, and what to measure next. There
+are no side effects in this package.
+"""

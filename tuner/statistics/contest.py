@@ -1,17 +1,18 @@
-"""Find the best program at a size: measure contenders side by side with the baselines until a statement holds or a
-budget ends.
+"""Find the best program at a size: measure contenders side by side with the baselines until the statement below is
+proven or the budget is used up.
 
-The statement: with probability 95 % the choice is within 2 % of the best of all contenders and baselines. A program is
-chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both errors are shared by all
-comparisons, of every contender after every batch (Bonferroni).
+The statement: with probability 95 %, the choice is within 2 % of the best of all contenders and baselines. A program is
+chosen only if it is faster than every baseline, with an error probability of at most 1 %. Both error probabilities are
+divided among all comparisons of all contenders after all batches (Bonferroni).
 
-Repetitions of a launch share its mode, so each launch counts once, with the median of its repetitions. Programs are
-compared within launches: what slows a whole launch, including drift, slows both. The remaining variance between
-launches is pooled over all programs, and that of each pair is shrunk towards it (Smyth, Linear models and empirical
-Bayes methods, 2004, section 3, with a fixed weight).
+All repetitions in a launch may share effects of that launch, so each launch counts once, with the median of its
+repetitions. Programs are compared within launches, because whatever slows a complete launch, including drift, slows all
+its programs. The remaining variance between launches is pooled over all programs, and the variance of each pair is
+shrunk towards the pooled one (Smyth, Linear models and empirical Bayes methods, 2004, section 3, with a fixed weight).
 
-Baselines next to every trial would be most of what a campaign measures. While they do not change, the next control
-comes after twice as many trials; when they change, it comes sooner, and earlier measurements of them no longer count.
+If the baselines were measured with every trial, they would take most of a campaign's time. Instead they are measured
+with some trials, called controls. As long as the baselines do not change, the interval between controls doubles. When
+they have changed, the interval is reset, and earlier measurements of the baselines are discarded.
 """
 
 import math
@@ -26,14 +27,16 @@ from numpy.typing import NDArray
 from chorale.synth.lazy_modules import special
 
 Decision = Literal["program", "library", "undecided"]
-"""A program is better than every baseline; none is by more than the tolerance; or neither is proved."""
+"""`program`: a program is better than every baseline. `library`: none is better by more than the tolerance.
+`undecided`: neither is proven.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeVerdict:
-    """The statement for a size.
+    """Conclusion of the comparison at a size.
 
-    decision:     "program" and "library" hold with `confidence`; "undecided" means that data are missing
+    decision:     "program" and "library" hold with `confidence`; "undecided" means that more data are needed
     name:         the program to run: proven to be faster than every baseline, None if there is none
     baseline:     the fastest baseline
     leader:       the fastest program, proven or not; `speedup_*` is its speed-up over the baseline, with `confidence`
@@ -65,17 +68,17 @@ class SizeVerdict:
 
     @property
     def has_interval(self) -> bool:
-        """Return whether the launches show how much times vary; a single one does not."""
+        """Return whether there are enough launches for an interval: at least two."""
         return self.launches > 1
 
 
 Floats = NDArray[np.float64]
 
 MAX_POOLED = 8.0
-"""Most degrees of freedom of the pooled variance, relative to that of a pair."""
+"""Largest number of degrees of freedom of the pooled variance, relative to the variance of a pair."""
 
 LEAST_DEVIATION = 5e-4
-"""Standard deviation of the logarithm of a time in a launch that no clock is better than."""
+"""Smallest assumed standard deviation of the logarithm of a launch's time, because clocks are not more precise."""
 
 OUTLIER_SCALES, OUTLIER_LEAST = 6.0, 0.1
 """A launch is an outlier of a program if its residual exceeds this many robust deviations, and this absolute value."""
@@ -83,12 +86,12 @@ OUTLIER_SCALES, OUTLIER_LEAST = 6.0, 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Differences:
-    """Differences of every program from one of them, in logarithms of times: positive means slower.
+    """Differences between each program and a reference program, in logarithms of times: positive means slower.
 
-    mean:      nan if they share no launch
+    mean:      mean difference, nan if the two programs have no launch in common
     deviation: standard error of the mean
     freedom:   degrees of freedom of the standard error
-    launches:  number of launches with both
+    launches:  number of launches with both programs
     """
 
     mean: Floats
@@ -97,7 +100,7 @@ class Differences:
     launches: Floats
 
     def half_width(self, error: float) -> Floats:
-        """Return by how much each mean is off with probability `error` at most, to one side."""
+        """Return the one-sided error bound of each mean: it is exceeded with probability at most `error`."""
         with np.errstate(invalid="ignore"):
             quantiles = np.array([_student(error, float(number)) for number in self.freedom])
             return np.where(self.deviation == 0, 0.0, quantiles * self.deviation)
@@ -111,7 +114,7 @@ def _student(error: float, freedom: float) -> float:
 
 @dataclass(slots=True)
 class LaunchTable:
-    """Logarithms of times of `names`, one column per launch; nan if a program was not in it."""
+    """Logarithms of the times of the programs `names`, one column per launch; nan if a program was not measured."""
 
     names: Sequence[str]
     _columns: list[Floats] = field(default_factory=list)
@@ -127,11 +130,11 @@ class LaunchTable:
         return np.array(self._columns).T if self._columns else np.empty((len(self.names), 0))
 
     def add(self, times_s: Mapping[str, Sequence[float]]) -> None:
-        """Add a launch: the seconds of all repetitions by name; names without usable times were not in it."""
+        """Add a launch: name -> seconds of all repetitions. Names without usable times count as not measured."""
         self._columns.append(np.array([_middle(times_s.get(name, ())) for name in self.names]))
 
     def differences(self, index: int) -> Differences:
-        """Return how far the others are from program number `index`."""
+        """Return the differences of all programs from the program with number `index`."""
         logarithms = self.logarithms
         apart = logarithms - logarithms[index]
         both = np.isfinite(apart)
@@ -140,7 +143,7 @@ class LaunchTable:
             mean = np.where(launches > 0, np.where(both, apart, 0.0).sum(axis=1) / launches, np.nan)
             scatter = np.where(both, (apart - mean[:, None]) ** 2, 0.0).sum(axis=1)
             pooled, pooled_freedom = self.pooled()
-            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without those of the pair
+            others = np.maximum(pooled_freedom - np.maximum(launches - 1, 0.0), 0.0)  # without the pair's own
             weight = np.minimum(others, MAX_POOLED)
             freedom = weight + np.maximum(launches - 1, 0.0)
             variance = (weight * 2 * pooled + scatter) / np.maximum(freedom, 1.0)
@@ -150,7 +153,9 @@ class LaunchTable:
         return Differences(mean, deviation, freedom, launches)
 
     def pooled(self) -> tuple[float, float]:
-        """Return the variance of a time between launches, without that of the launch, and its degrees of freedom."""
+        """Return the variance of a program's time between launches, without effects common to all programs of a launch,
+        and its degrees of freedom.
+        """
         squares, freedom, logarithms = 0.0, 0.0, self.logarithms
         grouped: dict[bytes, list[int]] = {}  # launches with the same programs in them, without gaps
         present = np.isfinite(logarithms)
@@ -165,7 +170,7 @@ class LaunchTable:
         return (squares / freedom if freedom else 0.0), freedom
 
     def outliers(self) -> list[tuple[str, int]]:
-        """Return programs and numbers of launches (from 0) that are far from what the others suggest."""
+        """Return (program, launch number from 0) for each time that deviates strongly from what the others suggest."""
         logarithms = self.logarithms
         if self.count < 3:
             return []
@@ -179,11 +184,12 @@ class LaunchTable:
 
 @dataclass(frozen=True, slots=True)
 class ContestRules:
-    """tolerance:  share of its time by which a program may be behind the best
-    confidence: of that statement
-    false_win:  probability of choosing a program that is not faster than the baselines; half of the stated value,
-    because
-                times of launches need not be normally distributed
+    """Error probabilities and stopping rules of a contest.
+
+    tolerance:  relative time by which the choice may be slower than the best
+    confidence: probability that the choice is within `tolerance`
+    false_win:  probability of choosing a program that is not faster than the baselines; half of the documented value,
+                because times of launches need not be normally distributed
     batches:    numbers of launches after which to evaluate; the last is the maximum
     """
 
@@ -196,9 +202,9 @@ class ContestRules:
 class SizeContest:
     """Compares `contenders` and `baselines` at one size, one launch after the other.
 
-    `batch` returns the members of the next launches; `add` takes each launch; when `batch` is empty, the `verdict` is
-    final. A contender leaves when it is clearly slower than the leader; so does a baseline, except the fastest, which
-    is the control.
+    `batch` returns the programs of the next launches, and `add` takes the times of each launch. When `batch` is empty,
+    the `verdict` is final. Contenders and baselines that are clearly slower than the leader are dropped, except the
+    fastest baseline, which is the reference.
     """
 
     def __init__(
@@ -221,14 +227,14 @@ class SizeContest:
 
     @property
     def batch(self) -> tuple[tuple[str, ...], int]:
-        """Names to measure side by side, and in how many launches until it is looked again; no names at the end."""
+        """Names to measure side by side, and number of launches until the next evaluation. No names: contest over."""
         if self._is_over:
             return (), 0
         target = next(count for count in self._rules.batches if count > self._table.count)
         return tuple(self._names[index] for index in self._active), target - self._table.count
 
     def add(self, times_s: Mapping[str, Sequence[float]]) -> None:
-        """Take the seconds of the repetitions of one launch."""
+        """Add the times of one launch: name -> seconds of each repetition."""
         self._table.add(times_s)
         self._seconds.append(sum(map(sum, times_s.values())))
         if self._table.count in self._rules.batches:
@@ -239,7 +245,7 @@ class SizeContest:
         self._is_over = True
 
     def verdict(self) -> SizeVerdict | None:
-        """Return what the launches say so far, None before the first."""
+        """Return the conclusion from the launches so far, None if there are none."""
         if self._table.count == 0 or not len(self._contenders):
             return None
         return self._stated(self._leader())
@@ -259,7 +265,7 @@ class SizeContest:
 
     @property
     def _pair_error(self) -> float:
-        """Probability with which any comparison behind the statement may be wrong."""
+        """Error probability allowed for each single comparison behind the statement."""
         return (1 - self._rules.confidence) / self._comparisons
 
     @property
@@ -280,7 +286,7 @@ class SizeContest:
         return self._fastest(active or list(self._baselines))
 
     def _fastest(self, indices: Sequence[int]) -> int:
-        """Return who is fastest in the launches that all of `indices` were in."""
+        """Return the fastest of `indices` in the launches in which all of them were measured."""
         if len(indices) == 1:
             return indices[0]
         logarithms = self._table.logarithms[list(indices)]
@@ -298,14 +304,15 @@ class SizeContest:
         # Whether the leader is faster than every baseline
         beats = bool(np.all((apart.mean - apart.half_width(self._win_error))[self._baselines] > 0))
         runs = leader if beats else control
-        # By how much, at most, something is faster than what is to be run; a logarithm
+        # Upper bound of how much slower the choice is than the best, as a logarithm
         others = apart if beats else library
         bounds = others.half_width(self._pair_error) - others.mean
         behind = float(np.max(np.where(np.isfinite(bounds), bounds, np.inf), initial=0.0))
         decided = behind <= math.log1p(self._rules.tolerance)
         decision: Decision = ("program" if beats else "library") if decided else "undecided"
         middle = float(apart.mean[control])
-        # To both sides, for any contender that may lead, and twice as careful as when to stop were not its own choice.
+        # Two-sided, and corrected for the number of possible leaders. The remaining factor 2 accounts for stopping when
+        # the data look good.
         error = (1 - self._rules.confidence) / 4 / max(len(self._contenders), 1)
         width = float(apart.half_width(error)[control])
         more = 0 if decided else self._more_launches(apart, library)
@@ -327,7 +334,7 @@ class SizeContest:
         )
 
     def _more_launches(self, apart: Differences, library: Differences) -> int:
-        """Return how many more launches would probably decide, if all means stay."""
+        """Return how many more launches a decision would probably need, if the means do not change."""
         tolerance = math.log1p(self._rules.tolerance)
         rivals = _needed(apart, self._pair_error, tolerance - (-apart.mean))
         wins = _needed(apart, self._win_error, apart.mean)[self._baselines]
@@ -344,7 +351,7 @@ MAX_LAUNCHES = 10**6
 
 
 def _needed(apart: Differences, error: float, room: Floats) -> Floats:
-    """Return in how many launches each half-width shrinks to `room`."""
+    """Return the number of launches after which each half-width has shrunk to `room`."""
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = apart.launches * (apart.half_width(error) / np.maximum(room, 1e-9)) ** 2
     needed = np.where(np.isfinite(needed), needed, MAX_LAUNCHES)
@@ -352,27 +359,27 @@ def _needed(apart: Differences, error: float, room: Floats) -> Floats:
 
 
 def _exp(logarithm: float) -> float:
-    """Return e to the power of `logarithm`, within what a document can hold."""
+    """Return e to the power of `logarithm`, clipped to finite values because JSON has no infinity."""
     return math.exp(min(max(logarithm, -50.0), 50.0)) if not math.isnan(logarithm) else math.exp(50.0)
 
 
 Times = tuple[float, ...]
 BaselineTimes = Mapping[str, tuple[Times, ...]]
-"""Name of a baseline -> the seconds of its repetitions at each size."""
+"""Name of a baseline -> for each size, the seconds of its repetitions."""
 
 LEAST_MOVE = 0.02
-"""Logarithm by which baselines must have moved to count as moved."""
+"""Smallest change of the baselines' times that counts as a change, as a logarithm."""
 
 MOVE_DEVIATIONS = 3.0
 LONGEST_INTERVAL = 16
-"""Trials after which baselines are measured again in any case."""
+"""Largest number of trials between two measurements of the baselines."""
 
 FEW = 8
-"""Deviations below which their scale is not trusted alone."""
+"""With fewer changes than this, their scatter is not a reliable estimate, so the known deviation is a lower limit."""
 
 
 class Controls:
-    """The baselines of a launch, as measured together with some of its trials."""
+    """Measurements of the baselines of a launch together with some of its trials, and when to repeat them."""
 
     def __init__(self, interval: int = 1) -> None:
         self._pools: dict[str, list[Times]] = {}
@@ -387,18 +394,18 @@ class Controls:
 
     @property
     def times_s(self) -> dict[str, tuple[Times, ...]]:
-        """Seconds of all repetitions since the baselines last moved."""
+        """Times of all repetitions since the baselines last changed, in seconds."""
         return {name: tuple(sizes) for name, sizes in self._pools.items()}
 
     @property
     def repeats(self) -> int:
-        """Repetitions that bring the error of their median to about `TRIAL_ERROR`, as far as repeating helps."""
+        """Number of repetitions for which the error of their median is about `TRIAL_ERROR`, at most `MOST_REPEATS`."""
         within = float(np.median(self._within)) if self._within else 0.0
         return min(max(math.ceil((within / TRIAL_ERROR) ** 2), 1), MOST_REPEATS)
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the logarithm of a time from launch to launch, as far as it is known."""
+        """Estimated standard deviation of the logarithm of a time between launches."""
         within = float(np.median(self._within)) if self._within else 0.0
         return max(within, (self._squares / self._freedom) ** 0.5 if self._freedom else 0.0)
 
@@ -414,7 +421,7 @@ class Controls:
         if len(changes):
             self._squares += float(np.sum((changes - np.median(changes)) ** 2)) / 2
             self._freedom += max(len(changes) - 1, 1)
-        # The deviation within launches, robust: from medians of distances between neighbouring repetitions
+        # Robust estimate of the deviation within launches, from the median difference of consecutive repetitions
         repetitions = [times for sizes in measured.values() for times in sizes if len(times) > 1 and min(times) > 0]
         steps = [np.abs(np.diff(np.log(np.asarray(times)))) for times in repetitions]
         if steps:
@@ -426,7 +433,7 @@ class Controls:
             self._pools[name] = [(*old, *new) for old, new in zip(before, sizes, strict=True)] if before else [*sizes]
 
     def _has_moved(self, changes: Floats) -> bool:
-        """Return whether the median of the changes at all sizes is larger than their scatter explains."""
+        """Return whether the median change over all sizes is larger than scatter can explain."""
         middle = float(np.median(changes))
         scatter = 1.4826 * float(np.median(np.abs(changes - middle)))
         scatter = max(scatter, self.deviation if len(changes) < FEW else 0.0)
@@ -435,14 +442,16 @@ class Controls:
 
 TRIAL_ERROR, MOST_REPEATS = 0.1, 1000
 FIRST_CONTROL = 2
-"""Repetitions of the first control: the fewest that tell how much repetitions scatter."""
+"""Number of repetitions in the first control: the smallest that shows how much repetitions scatter."""
 
 
 def contender_indices(gains: Floats, deviation: float, most: int, least: int = 2) -> list[int]:
     """Return the indices of `gains` (logarithms of speed-ups at one size, nan if missing) that may be the best.
 
-    The best come first. Left out are those that are further behind than noise explains: a gain is the ratio of two
-    times, and `deviation` is the standard deviation of the logarithm of each.
+    The best come first. Indices are left out if they are further behind than noise can explain.
+
+    deviation: standard deviation of the logarithm of a time; a gain is the logarithm of a ratio of two times
+    most:      largest number of indices to return; least: smallest number, if there are so many
     """
     order = [int(index) for index in np.argsort(-np.where(np.isfinite(gains), gains, -np.inf), kind="stable")]
     order = [index for index in order if np.isfinite(gains[index])]
@@ -455,7 +464,7 @@ CONTENDER_DEVIATIONS = 2.5
 
 
 def race_ratio(deviation: float) -> float:
-    """Return how many times as slow as the best a program's first repetitions must be for it to leave the race."""
+    """Return the ratio to the best time above which a program is dropped from the race after its first repetitions."""
     return float(np.exp(max(RACE_LEAST, RACE_DEVIATIONS * 2**0.5 * deviation)))
 
 
@@ -463,6 +472,6 @@ RACE_LEAST, RACE_DEVIATIONS = 0.05, 2.0
 
 
 def _middle(times: Sequence[float]) -> float:
-    """Return the logarithm of the median time of a launch, nan if no time is usable."""
+    """Return the logarithm of the median time in a launch; nan if no time is finite and positive."""
     usable = [time for time in times if np.isfinite(time) and time > 0]
     return float(np.log(np.median(usable))) if usable else float("nan")

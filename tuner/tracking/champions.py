@@ -1,4 +1,4 @@
-"""The best program of each size class, or the baseline that nothing beats, and how the alias of a model moves."""
+"""The best program or baseline of each size class, and the rules by which the alias of a model moves."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass
 
 @dataclass(frozen=True, slots=True)
 class StoredProgram:
-    """A program by the ids of its files in the store, and its origin."""
+    """A program in the store: ids of its files, and its origin."""
 
     candidate: Candidate
     schedule_id: str
@@ -57,8 +57,8 @@ class BestProgram:
 def best_programs(ranked: Sequence[RankedTrial], always: bool = False) -> list[BestProgram]:
     """Return the best program of each size class, by speed-up within it. Empty if there are no trials.
 
-    As in the tuning table, a program must be clearly faster than every baseline; otherwise it is the fastest baseline,
-    unless `always` requires programs.
+    As in the tuning table, a program must be clearly faster than every baseline; otherwise the fastest baseline is
+    returned for the class, unless `always` is set.
     """
     sizes = [size.size_bytes for size in ranked[0].sizes] if ranked else []
     return [
@@ -83,7 +83,7 @@ def _best_program(
     least = 0.0 if always else MIN_SPEEDUP
     columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
     rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in columns)) for item in ranked]
-    proved = None  # the trials that the final comparison names at these sizes, where there was one
+    proved = None  # trials that the final comparison chose at these sizes, if there was one
     if ranked and ranked[0].verdicts:
         proved = {name for index in columns if (name := ranked[0].verdicts[index].name) is not None}
     if proved is not None and not always:
@@ -118,8 +118,8 @@ PROMOTED, NOT_PROMOTED = "promoted", "kept out"
 class PromotionVerdict:
     """Whether a program may have the alias, and why.
 
-    against: number of the version that had the alias at the decision, None if none did
-    ratio:   interval of its time relative to that version's, repetition by repetition, if both were measured
+    against: number of the version that had the alias at the time of the decision, None if there was none
+    ratio:   time of the program divided by the time of version `against`, with an interval, if both were measured
     """
 
     promoted: bool
@@ -129,7 +129,7 @@ class PromotionVerdict:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags of the version that record the verdict."""
+        """Tags that record the verdict on the version."""
         tags = {
             PROMOTION: PROMOTED if self.promoted else NOT_PROMOTED,
             REASON: self.reason,
@@ -143,7 +143,7 @@ def apply_verdict(
 ) -> PromotionVerdict:
     """Point `alias` to `version` if the verdict allows it, tag the version with it, and return the final verdict.
 
-    The version is kept out if the alias has moved to a version with which it was not compared.
+    The version does not get the alias if the alias has meanwhile moved to a version with which it was not compared.
     """
     holder = mlflow.aliased(version.name, alias)
     if holder is not None and holder.version == version.version:
@@ -162,9 +162,10 @@ def apply_verdict(
 
 
 def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion, ModelVersion]:
-    """Point `alias` back to the version before; return (the version that held it, the version that holds it now).
+    """Point `alias` back to the version that had it before. Return (version that lost it, version that has it now).
 
-    The former holder is tagged, so that no campaign promotes it again. CheckFailed if no version held it before.
+    The version that lost the alias is tagged, so that no campaign promotes it again. Raises CheckFailed if no version
+    had the alias before.
     """
     holder = mlflow.aliased(name, alias)
     past = [] if holder is None else _before(mlflow, holder, alias)
@@ -186,7 +187,7 @@ def ratio_text(ratio: MedianInterval) -> str:
 
 
 def _before(mlflow: MlflowStore, holder: ModelVersion, alias: str) -> list[str]:
-    """Return the versions that held the alias before `holder`, oldest first."""
+    """Return the numbers of the versions that had the alias before `holder`, oldest first."""
     past = [number for number in mlflow.model_tags(holder.name).get(_tag(alias), "").split(",") if number]
     return past[: past.index(holder.version)] if holder.version in past else []
 

@@ -1,4 +1,4 @@
-"""What an address of MLflow is, and whether runs could be recorded there; nothing is created, and no wait is long."""
+"""Find out what is at an MLflow address and whether runs could be recorded there. Creates nothing, never waits long."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ _CLOUD = ("databricks", "databricks-uc", "uc")
 
 
 def what_is_at(uri: str) -> str:
-    """Return in words what records runs at `uri`. Raises Unavailable, with the cause, if nothing does."""
+    """Describe in words what records runs at `uri`. Raises Unavailable, with the cause, if runs cannot be recorded."""
     require("mlflow")
     scheme, file, shown = uri.partition(":")[0].partition("+")[0], sqlite_file(uri), redacted(uri)
     is_folder = scheme == "file" or ("://" not in uri and scheme not in (*_CLOUD, "http", "https"))

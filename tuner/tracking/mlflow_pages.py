@@ -1,4 +1,4 @@
-"""MLflow's pages and API over a data folder, in this process, for who has the password of that folder."""
+"""Serve MLflow's pages and API for a data folder in this process, protected by the folder's password."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ from chorale.tuner.tracking.mlflow_store import create_database
 
 USER = "chorale"
 HEALTH = "/health"
-"""Answers without a password: it says that a server runs, and nothing more."""
+"""Path that needs no password; it only shows that the server runs."""
 
 _PASSWORD_BYTES = 24
 _SHUTDOWN_S = 5
@@ -33,16 +33,16 @@ _Application = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
 
 def password_file(home: Home) -> Path:
-    """Return the file, of this user alone, that has the password of the pages; made if it is missing."""
+    """Return the path of the password file of the pages. It is created if missing and readable only by this user."""
     path = home.root / "ui-password"
     home.secret(path, lambda: secrets.token_urlsafe(_PASSWORD_BYTES))
     return path
 
 
 def serve_pages(home: Home, host: str, port: int) -> None:
-    """Serve the pages on `host` until SIGINT or SIGTERM, in this process. Raises Unavailable if it cannot listen.
+    """Serve the pages on `host` in this process until SIGINT or SIGTERM. Raises Unavailable if it cannot listen.
 
-    Secrets in the address of the store stay in this process.
+    Because there is no child process, secrets in the address of the store are not visible to other processes.
     """
     password = read_secret(password_file(home))
     application = PasswordGate(_mlflow_application(home), USER, password)
@@ -53,13 +53,13 @@ def serve_pages(home: Home, host: str, port: int) -> None:
     )
     try:
         uvicorn.Server(settings).run()
-    except SystemExit as error:  # how uvicorn says that it cannot listen
+    except SystemExit as error:  # uvicorn exits if it cannot listen
         way_out = "choose another --port or --host, or look at the lines above"
         raise Unavailable("the port {} is in use", f"{host}:{port}", way_out) from error
 
 
 class PasswordGate:
-    """An ASGI application that lets requests with one user and password through, as HTTP Basic has them."""
+    """An ASGI application that accepts only requests with the given user and password (HTTP Basic authentication)."""
 
     def __init__(self, application: _Application, user: str, password: str) -> None:
         self._application = application
@@ -87,7 +87,9 @@ class PasswordGate:
 
 
 def _mlflow_application(home: Home) -> _Application:
-    """Return MLflow's server over the store of `home`; it reads its settings from the environment when imported."""
+    """Return MLflow's server application for the store of `home`. It is configured by environment variables, which
+    MLflow reads on import.
+    """
     uri = home.mlflow_uri
     artifacts = home.create(home.artifacts).as_uri()
     os.environ |= {

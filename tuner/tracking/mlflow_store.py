@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 PATIENCE_S = 120.0
-"""How long to wait for another process that creates the database: enough at ten times the usual load."""
+"""Seconds to wait for another process that creates the database. This is enough at ten times the usual load."""
 
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 def create_database(uri: str) -> None:
-    """Make the SQLite database at `uri`, and its folder, for this user alone; do nothing for others, or if it is there.
+    """Create the SQLite database at `uri` and its folder, accessible only to this user. Does nothing if it exists or if
+    `uri` is not a SQLite database.
 
-    MLflow must be importable. Raises Unavailable if the file cannot be made.
+    MLflow must be installed. Raises Unavailable if the file cannot be created.
     """
     file = sqlite_file(uri)
     if file is None or _is_there(file):
@@ -49,7 +50,7 @@ def create_database(uri: str) -> None:
     try:
         if not _is_there(file):
             new = file.with_name(f"{file.name}.new")
-            for suffix in ("", *_SIDE_FILES):  # of a process that was killed
+            for suffix in ("", *_SIDE_FILES):  # left by a process that was killed
                 new.with_name(new.name + suffix).unlink(missing_ok=True)
             os.close(os.open(new, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))  # SQLite's other files get this mode, too
             _make_tables(f"sqlite:///{new.absolute()}")
@@ -70,13 +71,13 @@ def _make_tables(uri: str) -> None:
     try:
         utils._initialize_tables(engine)  # type: ignore[no-untyped-call]
     finally:
-        engine.dispose()  # which writes what is in the log, and removes that
+        engine.dispose()  # merges the write-ahead log into the database and removes it
 
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """A value of a metric; `step` is MLflow's x axis, such as the size in bytes; `when_ms` 0: same time as the
-    others.
+    """A value of a metric. `step` is MLflow's x axis, for example the size in bytes. If `when_ms` is 0, the time that
+    `log` was given is used.
     """
 
     name: str
@@ -87,7 +88,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run as the store knows it; `finished` once it has an end."""
+    """State of a run in the store. `finished`: whether the run has ended."""
 
     run_id: str
     finished: bool
@@ -114,7 +115,7 @@ _USER_VARIABLE, _PASSWORD_VARIABLE = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKIN
 
 
 def without_credentials(uri: str) -> str:
-    """Return `uri` without user and password; those are given to MLflow in the way in which it never prints them."""
+    """Return `uri` without user and password. MLflow gets them by environment variables, which it never prints."""
     if not uri.startswith(("http://", "https://")):
         return uri
     bare, user, password = split_credentials(uri)
@@ -129,8 +130,8 @@ PARENT_TAG = "mlflow.parentRunId"
 MODEL_KIND = "collective-schedule"
 MAX_TAG_CHARACTERS = 4000
 
-# An unreachable server must cost seconds, not the minutes of MLflow's defaults. MLflow must not repeat requests: a run
-# whose creation was answered too late would be created twice. Callers look for the run first, then try again.
+# An unreachable server should cost seconds, not minutes as with MLflow's defaults. MLflow must not repeat requests: if
+# the answer to a creation came too late, the run would be created twice. Callers look for the run before they retry.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -141,16 +142,17 @@ _ENVIRONMENT = {
 }
 
 MAX_METRICS = 900
-"""Metrics of one request; MLflow takes 1000."""
+"""Largest number of metrics in one request; MLflow allows 1000."""
 
 
 class MlflowStore:
     """A tracking store and model registry at `uri`.
 
-    `artifacts` is where files go if `uri` is a database; a server has its own store. Every method raises Unavailable if
-    the store does not answer or refuses. `uri` is the address that people may see; if it was stored without its
-    password, it is completed from MLFLOW_TRACKING_URI. One per process, since MLflow's address is global, and for one
-    thread at a time.
+    Files are stored in the folder `artifacts` if `uri` is a database; a server has its own file store. Every method
+    raises Unavailable if the store does not answer or refuses the request. The attribute `uri` is safe to display. If
+    the address was stored without its password, the password is taken from MLFLOW_TRACKING_URI.
+
+    Create only one store per process, because MLflow's address is global, and use it in one thread at a time.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
@@ -175,9 +177,10 @@ class MlflowStore:
             return str(experiment.experiment_id)
 
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
-        """Return the runs whose tag `tag` is `value`, by their tag `key`.
+        """Return the runs whose tag `tag` has the given value, by the value of their tag `key`.
 
-        Runs with equal keys come from requests whose answer was lost: one of them is kept, the others are deleted.
+        If several runs have the same key, a request was repeated because its answer was lost. One of these runs is kept
+        and the others are deleted.
         """
         runs: dict[str, RunState] = {}
         token: str | None = None
@@ -193,7 +196,7 @@ class MlflowStore:
                     return runs
 
     def _enter(self, runs: dict[str, RunState], key: str, run: RunState) -> None:
-        """Enter `run` under `key`; of two, keep the finished one, else the one with the smaller id."""
+        """Store `run` under `key`. If there is one already, keep the finished one, else the one with the smaller id."""
         rivals = sorted(
             [run, *([runs[key]] if key in runs else [])], key=lambda state: (not state.finished, state.run_id)
         )
@@ -269,7 +272,7 @@ class MlflowStore:
             return ModelVersion(name, str(version.version), run_id, dict(version_tags))
 
     def set_alias(self, version: ModelVersion, alias: str) -> None:
-        """Let `alias` point to `version`; the version it pointed to stays."""
+        """Point `alias` to `version`. The version that had the alias is not deleted."""
         with self._translated_errors():
             self._client.set_registered_model_alias(version.name, alias, version.version)
 
@@ -309,10 +312,10 @@ class MlflowStore:
             return None if found is None else _version(found)
 
     def _of_model(self, name: str, ask: Callable[[], Answer]) -> Answer | None:
-        """Return the result of `ask` about the model `name`, None if MLflow has no such thing.
+        """Return the result of `ask`, a request about the model `name`. None if MLflow does not have what is asked for.
 
-        Asking is faster than searching. A server with logins forbids questions about a model that it does not have, and
-        answers the search.
+        A direct request is faster than a search. But a server with authentication refuses requests about a model that
+        does not exist, so after a refusal the model is searched for.
         """
         try:
             return ask()
@@ -341,7 +344,7 @@ class MlflowStore:
             yield
         except Unavailable:
             raise
-        except Exception as error:  # HTTP, SQL and file system errors all mean the same here
+        except Exception as error:  # HTTP, SQL and file system errors all mean that the store is unavailable
             if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
                 raise missing from None
             way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
@@ -352,7 +355,7 @@ class MlflowStore:
 
 
 def load_mlflow() -> ModuleType:
-    """Import MLflow with our settings. This takes a second, so it is done only if necessary."""
+    """Import MLflow with Chorale's settings. This takes a second, so call it only if MLflow is needed."""
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     import mlflow  # noqa: PLC0415
@@ -366,10 +369,10 @@ def load_mlflow() -> ModuleType:
 
 
 def _spare_the_disk(connection: object, _record: object) -> None:
-    """Make SQLite use a write-ahead log and few syncs: a trial has some eight transactions, each of which would be a
-    sync.
+    """Make SQLite use a write-ahead log and few syncs, because a trial has about eight transactions, and each of them
+    would be synced to disk.
 
-    A power failure may then cost the latest runs, never the database; --resume uploads them again from the journal.
+    A power failure may lose the latest runs but never corrupts the database; --resume uploads these runs again.
     """
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA journal_mode=WAL")
@@ -381,8 +384,8 @@ def _connect(uri: str) -> MlflowClient:
     create_database(uri)
     if not uri.startswith(("http://", "https://")):
         os.environ.setdefault("PGCONNECT_TIMEOUT", "5")
-    # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
-    # first into the environment, where it would look like a setting of the user.
+    # The registry resolves `models:/…` with these two global settings, regardless of the client's arguments. MLflow
+    # also writes the first one to the environment, where it would look like a user's setting.
     setting = os.environ.get(URI_VARIABLE)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
@@ -394,7 +397,7 @@ def _connect(uri: str) -> MlflowClient:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost reason; the outer layers repeat the address and the retries."""
+    """Return the innermost reason of an error. The outer messages only repeat the address and the retries."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"

@@ -1,8 +1,8 @@
 """The registry: the best program per network, collective and size class, verified before and after it is stored.
 
-A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and carries the full topology id. Each version holds
+A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and has the full topology id as a tag. Each version holds
 `schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. If nothing beats an
-algorithm of the library, the version is that algorithm: a manifest without files.
+algorithm of the library, the version stands for that algorithm and has only a manifest.
 """
 
 import hashlib
@@ -66,10 +66,10 @@ def register(
     run_id: str,
     verdict: champions.PromotionVerdict,
 ) -> tuple[ModelVersion, champions.PromotionVerdict]:
-    """Register `winner` unless the registry has it, and apply `verdict`; return the version and the final verdict.
+    """Register `winner` unless it is already registered, and apply `verdict`. Return the version and the final verdict.
 
-    The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are missing
-    or not sound. Algorithms of the library have no files.
+    First the schedule and the program are read back from disk and verified; algorithms of the library have no files.
+    Raises ChoraleError if a file is missing or fails verification.
     """
     files: dict[str, bytes] = {}
     if winner.library is None:
@@ -81,7 +81,7 @@ def register(
     manifest = {**_manifest(campaign, topology, winner), "run_id": run_id, "sha256": digests}
     verified = check_registered(files, manifest) if files else None
     chosen_from = store.final.results if store.final is not None else [trial.trial_id for trial in store.trials]
-    manifest["lineage"] = {  # the data of the trials are the runs with these ids in their tag `chorale.trial_id`
+    manifest["lineage"] = {  # the trials are the MLflow runs with these ids in the tag `chorale.trial_id`
         "code_version": version_of_code("chorale-collectives"),
         "campaign": store.launch.campaign["name"],
         "launch_id": store.launch.launch_id,
@@ -133,8 +133,9 @@ def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
 
 
 def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> VerifiedSchedule | None:
-    """Verify the files of a version: a program and, if there is one, its schedule, which is returned. Raises
-    CheckFailed unless both are correct and unchanged.
+    """Verify the files of a version: its program and, if there is one, its schedule. Return the verified schedule.
+
+    Raises CheckFailed unless both are correct and unchanged.
     """
     has_schedule = bool(manifest["schedule_id"])
     for name in (SCHEDULE_FILE, PROGRAM_FILE) if has_schedule else (PROGRAM_FILE,):
@@ -164,7 +165,7 @@ def check_registered(files: Mapping[str, bytes], manifest: Mapping[str, Any]) ->
 def model_name(mlflow: MlflowStore, model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
     """Return the name of the registered model for a class: the existing one, else a readable new one.
 
-    Differences between models come early, because lists show only the beginning of names.
+    The parts in which models differ come early in a name, because lists show only the beginning.
     """
     names = mlflow.models(_class_tags(collective, topology, size_class))
     present = sorted(name for name in names if name.startswith(f"{model}."))
@@ -208,7 +209,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: champions.BestProg
 
 
 def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
-    """Return the measurements at one size: of the class's program, or of a library's algorithm that is faster there."""
+    """Return the measurements of the program at one size, or of the library's algorithm if that is faster there."""
     fastest = fastest_baseline(size)
     if champions.library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
         size, library = champions.as_baseline(size, fastest), champions.library_name(fastest)
@@ -229,7 +230,7 @@ def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProgram:
-    """A schedule that was verified again, and the bytes of both files; a program that somebody wrote has none."""
+    """The verified schedule and the content of both files. A program that was given as a file has no schedule."""
 
     verified: VerifiedSchedule | None
     schedule: bytes | None
@@ -272,9 +273,9 @@ class RegistryEntry:
 def load_best(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str = "champion"
 ) -> RegistryEntry:
-    """Return the entry of the size class of `size_bytes`, otherwise of the nearest class.
+    """Return the entry for the size class of `size_bytes`, or else for the nearest class that has one.
 
-    Raises CheckFailed if there is none for that network and collective, or if it does not verify.
+    Raises CheckFailed if there is none for this network and collective, or if its verification fails.
     """
     version, size_class = find_champion(mlflow, topology, collective, size_bytes, alias)
     files = mlflow.download(version)
@@ -316,7 +317,7 @@ def find_champion(
 
 
 def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
-    """Return the error that says so."""
+    """Return the error that nothing is registered for this network and collective."""
     rule = "no schedule is registered for {}"
     value = f"{collective} on {topology.spec}"
     return CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
@@ -324,9 +325,9 @@ def nothing_registered(topology: Topology, collective: str) -> CheckFailed:
 
 _log = logging.getLogger("chorale.registry")
 
-MAX_MODELS = 50  # models whose champions are read
+MAX_MODELS = 50  # largest number of models from which champions are read
 _DEGRADED = re.compile(r"(without|scaled)\(")
-MAX_CLASS_DISTANCE = 1  # powers of two between size classes that still are similar
+MAX_CLASS_DISTANCE = 1  # size classes this many powers of two apart still count as similar
 
 
 def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
@@ -359,13 +360,13 @@ def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topolog
 
 
 def family(spec: str) -> str:
-    """Return the family of a spec, before any losses: `torus` of torus:4x4 and of without(torus:4x4;…)."""
+    """Return the topology family of a spec, ignoring failures: `torus` for torus:4x4 and without(torus:4x4;…)."""
     while (whole := _DEGRADED.match(spec)) is not None:
         spec = spec[whole.end() :]
     return re.split(r"[:(]", spec, maxsplit=1)[0]
 
 
 def degree(topology: Topology) -> int:
-    """Return the number of links out of the compute node that has most."""
+    """Return the largest number of outgoing links of any compute node."""
     sources = np.bincount(topology.links.src, minlength=topology.compute_count)
     return int(sources[: topology.compute_count].max())

@@ -1,4 +1,4 @@
-"""A launch as MLflow sees it: a parent run, below it one run per trial; and what the runs hold."""
+"""Log a launch to MLflow: a parent run with a child run for each trial, and the content of these runs."""
 
 import json
 import logging
@@ -42,7 +42,7 @@ STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 
 
 def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
-    """Return the tags of a trial: state, content ids, environment, or why it failed."""
+    """Return the tags of a trial: state, content ids and environment, or the reason of its failure."""
     tags = {
         "chorale.state": record.state,
         "chorale.candidate_id": record.candidate.id,
@@ -76,12 +76,12 @@ def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> list[MetricPo
 
 
 NOTICE_S = 10.0
-"""Longest time of waiting without a message to the user."""
+"""Seconds of waiting after which the user gets a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow has of a launch at its end; `problem` tells in one line why it does not have everything.
+    """What MLflow has recorded of a launch. If it is incomplete, `problem` gives the reason in one line.
 
     `seconds` is the time that this process spent uploading trials.
     """
@@ -100,7 +100,7 @@ PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 COURSE_STEP = 5
-"""Trials after which the run of the launch hears of the best so far."""
+"""The best result so far is logged to the parent run each time this many trials have finished."""
 
 Reply = TypeVar("Reply")
 
@@ -108,11 +108,11 @@ Reply = TypeVar("Reply")
 class Tracker:
     """Logs a launch to MLflow from a background thread, so that measurements never wait for the server.
 
-    MLflow decides nothing. After an error there is a pause, which doubles while MLflow stays unreachable. The next
-    finished trial after it, or `finish`, uploads everything that is missing. What is missing is determined from MLflow
-    itself, by the ids of trials, so that neither a lost answer nor a crash creates a run twice.
+    No decision of the launch depends on MLflow. After an error the tracker pauses, and the pause doubles as long as
+    MLflow stays unreachable. The next trial that finishes after the pause, or `finish`, uploads everything that is
+    missing. MLflow itself is asked which trials it has, so neither a lost answer nor a crash creates a run twice.
 
-    objects: classes that replace the campaign's sampler or pruner; tags of the launch's run
+    objects: names of the classes that replace the campaign's sampler or pruner; they become tags of the parent run
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Tracker:
     def start(self) -> Future[None]:
         """Start connecting to MLflow in the background. The future completes when the attempt has ended.
 
-        This imports MLflow, which takes a second. Other methods start the tracker if nobody has.
+        This imports MLflow, which takes a second. Other methods call this one if it has not been called.
         """
         if self._opening is None:
             load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
@@ -155,17 +155,19 @@ class Tracker:
         return self._opening
 
     def await_opening(self, patience_s: float) -> None:
-        """Wait up to `patience_s` for the attempt to connect: two threads must not create tables at the same time."""
+        """Wait up to `patience_s` seconds until the attempt to connect has ended, because two threads must not create
+        tables at the same time.
+        """
         wait([self.start()], patience_s)
 
     @property
     def is_empty(self) -> bool:
-        """Return whether MLflow's database is a file that does not exist yet, so that nothing is registered there."""
+        """Return whether MLflow's database is a file that does not exist yet, so that nothing can be registered."""
         file = sqlite_file(self._uri)
         return file is not None and not file.exists()
 
     def query(self, operation: Callable[[MlflowStore], Reply]) -> Future[Reply]:
-        """Submit a query to MLflow behind earlier work; the future raises Unavailable if MLflow cannot be reached."""
+        """Queue a query to MLflow after earlier work. The future raises Unavailable if MLflow cannot be reached."""
         self.start()
         return self._thread.submit(lambda: operation(self._require_mlflow()))
 
@@ -186,9 +188,10 @@ class Tracker:
         patience_s: float,
         try_again: Callable[[], bool] = lambda: False,
     ) -> TrackingResult:
-        """Upload what is missing and close the parent run; give up after about `patience_s` without any progress.
+        """Upload everything that is missing and close the parent run. Give up after about `patience_s` seconds without
+        progress.
 
-        If MLflow cannot be reached, `try_again`, which may wait, decides whether to try once more.
+        If MLflow cannot be reached, `try_again` is called. It may wait, and returns whether to try once more.
         """
         self.start()
         while True:
@@ -213,16 +216,16 @@ class Tracker:
         return TrackingResult(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
 
     def abandon(self) -> None:
-        """Upload nothing more: another process goes on with this launch."""
+        """Stop uploading, because another process has taken over this launch."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     @property
     def mlflow(self) -> MlflowStore | None:
-        """The store, for use after `finish`; None if it cannot be reached."""
+        """MLflow's store, for use after `finish`. None if it cannot be reached."""
         return None if self._problem else self._mlflow
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
-        """Take one step; if it fails, remember why and when to try again."""
+        """Run `step`. If it fails, store the reason and the time of the next attempt."""
         try:
             step(*arguments)
         except (ChoraleError, OSError) as error:
@@ -238,7 +241,7 @@ class Tracker:
             self._problem, self._pause_s = None, FIRST_PAUSE_S
 
     def _open(self) -> None:
-        """Find out which runs of this launch MLflow has; create the parent run if there is none."""
+        """Ask MLflow which runs of this launch it has, and create the parent run if it does not exist."""
         self._mlflow = mlflow = self._mlflow or MlflowStore(self._uri, self._home.artifacts)
         launch = self._store.launch
         self._experiment_id = mlflow.experiment(self._campaign.tracking.experiment or self._campaign.name)
@@ -287,7 +290,7 @@ class Tracker:
         if run is not None and run.finished:
             return
         began_s = self._clock()
-        self._store.require_ours()  # else another process tells MLflow of this trial
+        self._store.require_ours()  # another process that took over the launch would upload this trial, too
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
         end_ms = start_ms + int(record.seconds * 1000)
@@ -309,7 +312,7 @@ class Tracker:
         if isinstance(record, CompleteTrial):
             schedule = self._store.schedule_path(record.schedule_id)
             paths = {"schedule.parquet": schedule, "program.xml": self._store.program_path(record.program_id)}
-            # Somebody may have copied the journal without the files
+            # The files are missing if somebody copied only the journal
             files |= {name: path.read_bytes() for name, path in paths.items() if path.exists()}
         mlflow.upload(run_id, files)
         mlflow.end_run(run_id, STATUS[record.state], end_ms)
@@ -317,9 +320,9 @@ class Tracker:
         self._seconds += self._clock() - began_s
 
     def _upload_missing(self, trials: Sequence[TrialRecord], course_step: int, opens: bool) -> None:
-        """Upload the trials that MLflow does not have, as far as is known; if it `opens` again, MLflow is asked.
+        """Upload the trials that MLflow does not have yet. If `opens` is set, first ask MLflow which ones it has.
 
-        The parent run gets the best result so far after every `course_step` trials.
+        The best result so far is logged to the parent run after every `course_step` trials.
         """
         if opens or not self._parent_run_id:
             self._open()
