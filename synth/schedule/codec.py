@@ -1,7 +1,7 @@
-"""Schedule files: Parquet for any size, JSON for people. A file that is read back gives the same content id.
+"""Reads and writes schedule files: Parquet for any size, JSON for people. Reading a file preserves the content id.
 
-A file in symmetric form holds the base rows of every part. Its symmetries are those that come with the topology's
-spec; the content id covers them, so a file is refused if its spec now has other symmetries.
+A file in symmetric form contains the base rows of every part but not the symmetries, which are derived from the
+topology's spec again. The content id covers them, so the file is rejected if its spec now has different symmetries.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ _AGAIN = "write the file again with `chorale synth`"
 
 
 def to_parquet(schedule: AnySchedule) -> bytes:
-    """Return `schedule` as a Parquet file in its form: one row per (base) transfer, metadata in one JSON document.
+    """Return `schedule` as the bytes of a Parquet file with one row per transfer and its metadata as JSON.
 
-    In columns, `src` and `dst` are written too, for readers that know nothing of routes; in symmetric form, `part`
-    names the part of each row. Numbers in neighbouring rows are close: differences take fewer bytes than dictionaries.
+    A schedule in columns also gets the columns `src` and `dst`, for readers that do not interpret routes. In symmetric
+    form, the file contains the base rows only, and the column `part` says to which part each row belongs. The columns
+    are delta-encoded, because neighbouring rows have similar numbers.
     """
     if schedule.form == "columns":
         expanded = schedule.expand()
@@ -73,20 +74,20 @@ def to_parquet(schedule: AnySchedule) -> bytes:
 
 
 def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> AnySchedule:
-    """Read a schedule back in the form in which it was written. Raises InvalidInput if the file is damaged.
+    """Read a schedule in the form in which it was written. Raises InvalidInput if the file is damaged.
 
-    With `require_id`, a content that does not have the stated id is refused as well; without it the caller must compare
-    ids (see `stated_id`), as the verifier does to report more than the first difference.
+    With `require_id`, also raises InvalidInput if the content does not match the id in the file. Without it, the caller
+    must compare the ids (see `stated_id`). The verifier does this to report all faults instead of just this one.
     """
     with _parquet_file(content) as file:
         text = (file.metadata.metadata or {}).get(METADATA_KEY)
         names = [name for name in (*COLUMN_NAMES, "part") if name in file.schema_arrow.names]
         require_small_columns(file, content, names, "a .parquet schedule")
         table: dict[str, np.ndarray] = {}
-        for name in names:  # in this thread: Arrow's own could give a Python buffer back while the interpreter ends
+        for name in names:  # without Arrow's threads, which could release a Python buffer while the interpreter exits
             column = file.read(columns=[name], use_threads=False).column(0)
             chunks = [np.from_dlpack(chunk) for chunk in column.chunks]
-            # A copy, because kernels must be able to write to it
+            # Copied, because kernels need writable arrays.
             table[name] = np.concatenate(chunks) if chunks else np.empty(0, dtype=column.type.to_pandas_dtype())
     if text is None or any(name not in table for name in COLUMN_NAMES):
         raise InvalidInput("the schedule file lacks Chorale's columns or metadata", "", _AGAIN)
@@ -99,7 +100,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
 
 @contextmanager
 def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
-    """Open a Parquet file; raise InvalidInput for what Arrow raises. Names that are not UTF-8 are ValueErrors."""
+    """Open a Parquet file and turn Arrow's exceptions into InvalidInput (ValueError: a name is not valid UTF-8)."""
     try:
         yield parquet.ParquetFile(arrow.BufferReader(arrow.py_buffer(content)), pre_buffer=False)
     except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, BufferError, RecursionError) as error:
@@ -107,7 +108,7 @@ def _parquet_file(content: bytes) -> Iterator[parquet.ParquetFile]:
 
 
 def to_json_text(schedule: AnySchedule) -> str:
-    """Return `schedule`, expanded, as JSON with one transfer per line; InvalidInput above a million transfers."""
+    """Return the expanded `schedule` as JSON with one transfer per line. InvalidInput above 2^20 transfers."""
     rows = schedule.transfer_count
     if rows > MAX_JSON_ROWS:
         rule = f"a JSON schedule holds at most {MAX_JSON_ROWS} transfers"
@@ -133,7 +134,7 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
 
 
 def stated_id(content: bytes) -> str:
-    """Return the content id that a schedule file states."""
+    """Return the content id recorded in a schedule file, which may differ from the id of its actual content."""
     if content[:4] == b"PAR1":
         with _parquet_file(content) as file:
             metadata = file.metadata.metadata or {}
@@ -190,7 +191,7 @@ def _symmetric_metadata(schedule: symmetric.SymmetricSchedule) -> dict[str, Any]
 
 
 def _topology_reference(topology: Topology) -> dict[str, Any]:
-    """Return spec and id of the topology, and the complete network if the spec reads a file."""
+    """Return the topology's spec and id, and also the complete network if the spec refers to a file."""
     reference: dict[str, Any] = {"spec": topology.spec, "id": topology.id}
     if "file:" in topology.spec:
         reference["network"] = to_json(topology)
@@ -285,7 +286,7 @@ def _packed(bounds: ColumnBounds, columns: list[np.ndarray]) -> Transfers:
 
 
 def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
-    """Return the topology of a reference. Raises InvalidInput if its spec now means another network."""
+    """Return the topology that `reference` names. Raises InvalidInput if its spec now gives a different network."""
     network = reference.get("network")
     topology = (
         parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])

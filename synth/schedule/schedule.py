@@ -1,6 +1,6 @@
-"""A schedule: which rank sends which part of which shard to which rank, over which links, in which step.
+"""A schedule: which rank sends which part of which shard to which rank, over which links and in which step.
 
-Transfers are stored in columns, because there can be tens of millions; all transfers share one table of routes.
+Transfers are stored in columns, because there can be tens of millions of them. They share one table of routes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Column = NDArray[np.unsignedinteger]
 class Transfers:
     """Columns of equal length; row i moves chunks `lo[i]` to `hi[i] - 1` of shard `shard[i]` over `route[i]`.
 
-    step:   0-based step of a stepped schedule, or depth in the tree of a pipelined one
-    route:  index into the schedule's `Routes`; fixes source and destination
-    shard:  which shard (by the rank that owns it)
-    lo, hi: chunk interval in units of 1 / chunks_per_shard; for uneven collectives in chunks, of which a shard
-            has at most `chunks_per_shard`
+    step:   step of a stepped schedule, or depth in the tree of a pipelined one, from 0
+    route:  index into the schedule's `Routes`, which determines the links, the source and the destination
+    shard:  number of the shard (in most collectives, the rank that owns it)
+    lo, hi: interval of chunks; a chunk is 1 / chunks_per_shard of a shard, or, in uneven collectives, a fixed unit of
+            which a shard has at most `chunks_per_shard`
     reduce: 1 if the destination adds the arriving chunks to its own, 0 if it stores them
 
     Every column has the smallest unsigned type that fits its largest legal value, so that equal schedules
@@ -65,7 +65,7 @@ MAX_CHUNKS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """The counts that fix the column types: steps, routes, shards and chunks per shard."""
+    """Upper limits of the columns' values, from which each column gets the smallest sufficient integer type."""
 
     steps: int
     routes: int
@@ -93,8 +93,8 @@ class ColumnBounds:
 class Routes:
     """Paths of links in compressed rows: route r uses `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
 
-    On direct-connect networks every link is a route and route id equals link id. Longer routes
-    lead through switches or through nodes that pass data on.
+    On direct-connect networks, every route is usually a single link and has its id. Longer routes lead through switches
+    or through nodes that forward data.
     """
 
     offsets: NDArray[np.int64]
@@ -107,7 +107,7 @@ class Routes:
 
     @staticmethod
     def of_paths(paths: Iterable[Iterable[int]]) -> Routes:
-        """Return the table whose route r is the r-th of `paths` (link ids in travel order)."""
+        """Return a table of routes from `paths`: route r has the link ids of the r-th path, in travel order."""
         rows = [list(path) for path in paths]
         lengths = [len(row) for row in rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -126,7 +126,7 @@ class Routes:
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
 
     def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
-        """Return (object[routes]: latencies in whole parts of a second, number of parts in a second)."""
+        """Return (object[routes]: latency of each route in integer ticks, number of ticks per second)."""
         parts = lcm(*(latency.denominator for latency in links.latencies_s))
         table = np.array([int(latency * parts) for latency in links.latencies_s], dtype=object)
         return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
@@ -144,16 +144,16 @@ Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]
 Parameter = str | int | bool | None
 MAX_TRANSFERS = 2**27
-"""Limit of rows when a symmetric schedule is expanded for all ranks."""
+"""Maximum number of rows to which a symmetric schedule is expanded."""
 
 
 class AnySchedule(Protocol):
-    """A schedule in columns or in symmetric form, which does not store the rows of all ranks.
+    """A schedule in either form: columns with the rows of all ranks, or symmetric, with the rows of some ranks.
 
-    certificate:    JSON-able claim of the method about its own optimality
-    transfer_count: rows of the expanded schedule
-    is_in_network:  whether switches add or multicast
-    expand:         the same schedule with the rows of all ranks; InvalidInput for more than `max_rows`
+    certificate:    claim of the method that the schedule is optimal, with its proof, as a JSON-compatible mapping
+    transfer_count: number of rows of the expanded schedule
+    is_in_network:  whether switches add or multicast data
+    expand:         returns the equivalent schedule in columns; InvalidInput if it has more than `max_rows` rows
     """
 
     @property
@@ -186,28 +186,27 @@ class AnySchedule(Protocol):
 
 
 def schedule_repr(schedule: AnySchedule) -> str:
-    """Return a description of one line, for `repr`."""
+    """Return a one-line description of `schedule` for `repr`."""
     made = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
     return f"<{made}: {schedule.steps} steps, {schedule.transfer_count} transfers, not verified>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """A collective on a topology as columns of transfers.
+    """A schedule of a collective on a topology, stored as columns of transfers.
 
-    Routes lead from rank to rank. A route may also begin or end at a switch that multicasts or adds
-    (`is_in_network`); it forwards or copies in the same step what it receives in a step.
+    Routes lead from rank to rank. If switches multicast or add (`is_in_network`), a route can also start or end at such
+    a switch, which sends on data in the same step in which it receives them.
 
-    kind:        "stepped": the transfers of a step start from the state before the step;
-                 "pipelined": trees that stream, `steps` is their height
-    barriers:    of pipelined schedules: ascending steps at which a new stream starts after all earlier transfers have
-                 ended, as between the two halves of allreduce; heights of streams add up
-    steps:       number of steps, or the height
-    method, parameters: how it was made (provenance; not part of `id`)
-    certificate: JSON-able claim of the method about its own optimality, checked by separate code
-    id:          content id over topology, collective, kind, chunks, routes and all rows
-
-    Nothing here is checked: `chorale.synth.verify.verify` is the only way to a `VerifiedSchedule`.
+    kind:        "stepped": the transfers of a step send data that were present before the step;
+                 "pipelined": data stream along trees, and `steps` is the height of the trees
+    barriers:    steps, ascending, at which a pipelined schedule starts a new stream once all earlier transfers have
+                 ended, for example between the two halves of an allreduce; `steps` is the sum of the streams' heights
+    steps:       number of steps, or height of the trees
+    method, parameters: how the schedule was made; not part of `id`
+    certificate: claim of the method that the schedule is optimal, JSON-compatible, checked by separate code
+    id:          hash of topology, collective, kind, chunks, routes and all rows
+    The constructor checks nothing. Only `chorale.synth.verify.verify` turns a schedule into a `VerifiedSchedule`.
     """
 
     topology: Topology
@@ -244,7 +243,7 @@ class Schedule:
         return schedule_repr(self)
 
     def on(self, topology: Topology) -> Schedule:
-        """Return this schedule on `topology`, an equal network with another spec."""
+        """Return this schedule for `topology`, which must be the same network under a different spec."""
         return replace(self, topology=topology)
 
     @property
@@ -256,7 +255,7 @@ class Schedule:
         return len(self.transfers)
 
     def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
-        """Return this schedule: it has the rows of all ranks."""
+        """Return this schedule itself, because it already has the rows of all ranks."""
         return self
 
     @property
@@ -274,7 +273,7 @@ class Schedule:
 
     @property
     def is_in_network(self) -> bool:
-        """Whether switches add or multicast: routes begin or end at them. O(routes)."""
+        """Whether switches add or multicast data, that is, whether routes start or end at switches. O(routes)."""
         links, ranks = self.topology.links, self.topology.compute_count
         if self.topology.switch_count == 0 or not len(self.routes):
             return False
@@ -282,7 +281,7 @@ class Schedule:
 
     @property
     def bounds(self) -> ColumnBounds:
-        """The counts that fix the types of the columns."""
+        """Upper limits of the columns' values, which determine the integer type of each column."""
         return ColumnBounds(self.steps, len(self.routes), self.shard_count, self.chunks_per_shard)
 
     @property
@@ -297,7 +296,7 @@ class Schedule:
 
 
 def shard_count(topology: Topology, collective: Collective) -> int:
-    """Return the number of shards: one per rank, one per pair for alltoall, else one per group of members."""
+    """Return the number of shards: one per group of members if there are any, one per pair in alltoall, or per rank."""
     ranks = topology.compute_count
     if collective.members is not None:
         return len(collective.members)
@@ -306,10 +305,10 @@ def shard_count(topology: Topology, collective: Collective) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessSchedule(Schedule):
-    """A schedule on a network in which acting switches are compute nodes after the ranks. Only for lowering.
+    """A schedule in which switches that add or multicast appear as additional compute nodes. Only used for lowering.
 
-    rank_count: number of compute nodes that are ranks, and of shards of the vector
-    switches:   original node of each other compute node
+    rank_count: number of ranks, which is also the number of shards; ranks come before the switches
+    switches:   original node index of each compute node that stands for a switch
     """
 
     rank_count: int = 0

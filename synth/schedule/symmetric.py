@@ -1,4 +1,4 @@
-"""Schedules of vertex-transitive networks: the rows of one rank, and symmetries that take them to every rank."""
+"""Compact schedules of symmetric networks: the rows of a few ranks, and symmetries that map them to all ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,12 +29,12 @@ from chorale.synth.topology.translations import TranslatedLinks, Translations, T
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricTrees:
-    """A pipelined allgather in which the trees of every root are the images of those of the first root of its orbit.
+    """A pipelined allgather that stores trees for the first root of each orbit; symmetries map them to other roots.
 
-    generators: which symmetries of `topology` generate the translations
-    base:       the rows of the shards of `translations.first_ranks`, over `routes`
-    trees_per_root: k; weights of the trees of a root add up to it
-    id:         content id over topology, generators, steps, chunks, routes and base rows
+    generators: indices of the symmetries of `topology` that generate the translations
+    base:       rows of the shards of `translations.first_ranks`, over `routes`
+    trees_per_root: k, the sum of the weights of a root's trees
+    id:         hash of topology, generators, steps, chunks, routes and base rows
 
     Raises InvalidInput if `generators` do not generate translations; `chorale.synth.verify.symmetric` checks the rest.
     """
@@ -65,7 +65,7 @@ class SymmetricTrees:
 
     @property
     def bounds(self) -> ColumnBounds:
-        """The counts that fix the types of the columns of `base`."""
+        """Upper limits of the values in `base`, which determine the integer type of each column."""
         return ColumnBounds(self.steps, len(self.routes), self.topology.compute_count, self.chunks_per_shard)
 
     @property
@@ -74,18 +74,18 @@ class SymmetricTrees:
         return len(self.base) * len(self.translations)
 
     def translated_links(self) -> TranslatedLinks:
-        """Return how the translations move links. O(generators * links log links)."""
+        """Return the permutations of links that the translations cause. O(generators * links log links)."""
         return TranslatedLinks.of(self.topology, self.generators, self.translations)
 
     def base_schedule(self) -> Schedule:
-        """Return the base rows as a schedule of their own, without the rows of other roots."""
+        """Return a schedule of the base rows only, without the rows of other roots."""
         return Schedule(
             self.topology, ALLGATHER, "pipelined", self.steps, self.chunks_per_shard, self.base, self.routes,
             "", {}, {}, self.trees_per_root,
         )  # fmt: skip
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
-        """Return the schedule with the rows of all roots, one translation after the other. O(rows * log links)."""
+        """Return the schedule with the rows of all roots, ordered by translation. O(rows * log links)."""
         base, moves, elements = self.base, self.translated_links(), np.arange(len(self.translations))
         if self.routes.is_direct(len(self.topology.links)):
             routes = self.routes
@@ -103,10 +103,10 @@ class SymmetricTrees:
 
 
 def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes, NDArray[np.int64]]:
-    """Return (all images of the base routes, each once; int64[elements, base rows]: the route of every row's image).
+    """Return (table of all images of the base routes, int64[elements, base rows]: route of each row's image).
 
-    Routes that are images of one another differ only in where they start. So a route is named by a representative,
-    which starts at the first rank of an orbit, and the element that moves it.
+    The table contains each image once. Routes that are images of one another differ only in where they start, so a
+    route is identified by the image that starts at the first rank of an orbit, and the element that moves this image.
     """
     routes, group = trees.routes, trees.translations
     lengths = np.diff(routes.offsets)
@@ -130,14 +130,13 @@ def _route_images(trees: SymmetricTrees, moves: TranslatedLinks) -> tuple[Routes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricGather:
-    """A stepped allgather in which rank r receives the image of what rank 0 receives.
+    """A stepped allgather that stores the rows that rank 0 receives; symmetries map them to all other ranks.
 
-    base:        the rows that rank 0 receives; `route` is the id of an in-link of rank 0
-    transversal: `element(r)` takes rank 0 to r; it maps shards as it maps ranks, and links by their ends and their
-                 place among parallel links
-    id:          content id over topology, steps, chunks, base rows and generators
-
-    Nothing here is checked: `chorale.synth.verify.symmetric` does that.
+    base:        rows that rank 0 receives; `route` is the id of an incoming link of rank 0
+    transversal: one symmetry per rank r, `element(r)`, which maps rank 0 to r; it maps shards like ranks, and links by
+                 their ends and their position among parallel links
+    id:          hash of topology, steps, chunks, base rows and generators
+    The constructor checks nothing; `chorale.synth.verify.symmetric` does.
     """
 
     topology: Topology
@@ -160,7 +159,7 @@ class SymmetricGather:
 
     @property
     def bounds(self) -> ColumnBounds:
-        """The counts that fix the types of the columns, the same as of the expanded schedule."""
+        """Upper limits of the columns' values, which are equal to those of the expanded schedule."""
         return ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
 
     @property
@@ -169,13 +168,13 @@ class SymmetricGather:
         return len(self.base) * self.topology.compute_count
 
     def expand(self, method: str, parameters: Mapping[str, Parameter]) -> Schedule:
-        """Return the schedule with what each rank receives. O(N^2 + rows) time, 4 N^2 bytes besides the rows."""
+        """Return the schedule with the rows of all ranks. O(N^2 + rows) time, 4 N^2 bytes in addition to the rows."""
         links, base, ranks = self.topology.links, self.base, self.topology.compute_count
         elements = self.transversal.images(np.arange(ranks))
         degree = int(np.searchsorted(links.dst, 1))
         positions = _positions_at_target(links.parallel_index()[:degree], elements[:, links.src[:degree]])
         link_images = np.arange(ranks)[:, None] * degree + positions
-        # Columns take their final small types before they are spread over the ranks.
+        # To save memory, columns are converted to their final, small types before they are copied for all ranks.
         shard = elements.astype(base.shard.dtype).take(base.shard, axis=1).ravel()
         route = link_images.astype(base.route.dtype).take(base.route, axis=1).ravel()
         step, lo, hi, reduce = (np.tile(column, ranks) for column in (base.step, base.lo, base.hi, base.reduce))
@@ -186,14 +185,14 @@ class SymmetricGather:
         )  # fmt: skip
 
     def loads(self) -> NDArray[np.int64]:
-        """Return int64[steps, in-links of rank 0]: chunks. Every link carries as much as one of these links."""
+        """Return int64[steps, in-links of rank 0]: chunks per link. All other links are images of these links."""
         degree = int(np.searchsorted(self.topology.links.dst, 1))
         loads = np.zeros((self.steps, degree), dtype=np.int64)
         np.add.at(loads, (self.base.step, self.base.route), self.base.hi.astype(np.int64) - self.base.lo)
         return loads
 
     def base_links(self) -> NDArray[np.int32]:
-        """Return int32[links]: the in-link of rank 0 of which each link is the image. O(links * log degree)."""
+        """Return int32[links]: the in-link of rank 0 that is mapped to each link. O(links * log degree)."""
         links = self.topology.links
         degree = int(np.searchsorted(links.dst, 1))
         positions = _positions_at_target(links.parallel_index()[:degree], self.transversal.images(links.src[:degree]))
@@ -208,11 +207,11 @@ SymmetricPart: TypeAlias = SymmetricGather | SymmetricTrees
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SymmetricSchedule:
-    """An allgather, reduce_scatter or allreduce of symmetric parts, which are both of one kind.
+    """An allgather, reduce_scatter or allreduce made of one or two symmetric parts of the same class.
 
     gather:  an allgather on `topology`, for allgather and allreduce
-    scatter: an allgather on the transpose of `topology`, which runs backwards in time (see
-             `chorale.synth.schedule.transforms.reverse_allgather`), for reduce_scatter and allreduce; it comes first
+    scatter: an allgather on the transpose of `topology`, executed backwards in time (see
+             `chorale.synth.schedule.transforms.reverse_allgather`), for reduce_scatter and allreduce; it runs first
     """
 
     topology: Topology
@@ -238,7 +237,7 @@ class SymmetricSchedule:
 
     @property
     def parts(self) -> tuple[SymmetricPart, ...]:
-        """The parts in the order in which they run."""
+        """The parts in execution order."""
         return tuple(part for part in (self.scatter, self.gather) if part is not None)
 
     @property
@@ -297,7 +296,7 @@ class SymmetricSchedule:
 
 
 def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
-    """Return (whether `collective` has a scatter part, a gather part). InvalidInput if it has no symmetric form."""
+    """Return (has a scatter part, has a gather part). Raises InvalidInput if `collective` has no symmetric form."""
     parts = {
         CollectiveName.ALLGATHER: (False, True),
         CollectiveName.REDUCE_SCATTER: (True, False),
@@ -310,9 +309,10 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
 
 
 def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return, for the images of the in-links of rank 0 (by row), their positions among the in-links of their target.
+    """Return the position of each image of rank 0's in-links among the in-links of the rank where the image ends.
 
-    In-links are numbered by source, then by position among parallel links, which symmetries keep.
+    Each row of `sources` gives the sources of the images under one symmetry. In-links are sorted by source and then by
+    position among parallel links, which symmetries preserve.
     """
     order = np.argsort(sources.astype(np.int64) * len(parallel) + parallel, axis=1)
     positions = np.empty_like(order)

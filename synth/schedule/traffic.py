@@ -1,7 +1,8 @@
-"""Traffic: how much of the vector crosses each route in each step, regardless of which part of it.
+"""Traffic of a collective: how much data crosses each route in each step, regardless of which data.
 
-A schedule has a row for every shard of every transfer, N (N - 1) or more. Simulators need only the sums, which some
-methods compute without rows: 16,384 nodes take seconds. Also the deficiencies of a collective, from its traffic.
+A schedule has one row per shard and transfer, N (N - 1) or more. Simulators only need the sums per route, which some
+methods compute without making these rows, so 16,384 nodes take only seconds. Also computes the deficiencies of a
+collective (its overheads compared with an ideal network) from its traffic.
  Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
 """
 
@@ -25,10 +26,12 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficStep:
-    """The messages of one step: `amount[i]` is sent over `route[i]`, as a numerator over `Traffic.denominator`.
+    """The messages of one step: `amount[i]` / `Traffic.denominator` of the vector is sent over `route[i]`.
 
-    route is int32, sorted, each route at most once; amount is int64, positive. Steps that are equal may be one
-    object, so that thousands of them cost the memory and, for a caller that caches by identity, the time of one.
+    route:  int32, ascending, without repetition
+    amount: int64, positive
+    Equal steps can share one object. Thousands of them then take the memory of one, and also the time of one if the
+    caller caches results by identity.
     """
 
     route: NDArray[np.int32]
@@ -39,12 +42,12 @@ class TrafficStep:
 class Traffic:
     """The messages of a collective on a topology, step by step.
 
-    kind:        "stepped": a rank sends in step t what it held before t; "pipelined": trees that stream, one step per
-                 depth
-    steps:       one entry per step (or level of the trees); an entry may be empty
-    denominator: an amount a is a / denominator of the vector M
+    kind:        "stepped": in step t, a rank sends data that it had before t; "pipelined": data stream along trees, and
+                 there is one step per depth
+    steps:       one entry per step (or per level of the trees); an entry may be empty
+    denominator: an amount a stands for a / denominator of the vector M
     barriers:    steps at which a new stream begins, see `Schedule.barriers`
-    routes:      the paths of links that `TrafficStep.route` names; their ends are the sender and the receiver
+    routes:      paths of links to which `TrafficStep.route` refers; they lead from the sender to the receiver
     """
 
     topology: Topology
@@ -56,13 +59,13 @@ class Traffic:
     barriers: tuple[int, ...] = ()
 
     def streams(self) -> Iterator[Traffic]:
-        """Yield the streams of pipelined traffic, which run one after the other; stepped traffic is yielded whole."""
+        """Yield the streams of pipelined traffic in execution order. Stepped traffic is yielded as a single stream."""
         for first, last in pairwise((0, *self.barriers, len(self.steps))):
             yield replace(self, steps=self.steps[first:last], barriers=())
 
     @property
     def is_in_network(self) -> bool:
-        """Whether switches multicast or add; they send in the step in which they receive. O(routes)."""
+        """Whether switches multicast or add data. They send in the same step in which they receive. O(routes)."""
         links, ranks = self.topology.links, self.topology.compute_count
         ends = (self.routes.sources(links), self.routes.destinations(links)) if len(self.routes) else ()
         return any(bool((end >= ranks).any()) for end in ends)
@@ -76,7 +79,7 @@ class Traffic:
         return self.routes.destinations(self.topology.links)[step.route]
 
     def link_amounts(self, step: TrafficStep) -> NDArray[np.int64]:
-        """Return int64[links]: the sum of amounts of `step` that cross each link. O(links + hops)."""
+        """Return int64[links]: the total amount that crosses each link in `step`. O(links + hops)."""
         starts = self.routes.offsets[step.route]
         hops = self.routes.offsets[step.route + 1] - starts
         first_hop = np.cumsum(hops) - hops
@@ -87,7 +90,7 @@ class Traffic:
 
 
 def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> TrafficStep:
-    """Return the step in which messages over the same route are added up. O(messages log messages)."""
+    """Return a step with one message per route, the sum of all messages over it. O(messages log messages)."""
     order = np.argsort(route, kind="stable")
     ordered = np.asarray(route)[order].astype(np.int32)
     first = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -98,8 +101,8 @@ def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> Traf
 def traffic_of(schedule: AnySchedule) -> Traffic:
     """Return the traffic of any schedule.
 
-    Its rows are added up per step and route, O(rows log rows); in symmetric form without writing them out,
-    O(steps * links).
+    Adds up the rows per step and route: O(rows log rows). A stepped schedule in symmetric form is not expanded for
+    this: O(steps * links).
     """
     steps: list[TrafficStep] = []
     if isinstance(schedule, SymmetricSchedule) and schedule.kind == "stepped":
@@ -134,14 +137,15 @@ def traffic_of(schedule: AnySchedule) -> Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Deficiencies:
-    """Factors over the ideal: a collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
+    """How many times as long as on an ideal network the parts of a collective take.
 
-    steps, ranks: what `latency` is made of
-    bandwidth:    Psi: time of the bytes that ranks send over their busiest port, as if nobody shared links, over the
-                  least possible time (2 (N - 1) / N of the vector over all ports of a rank for allreduce)
-    congestion:   Xi: how much longer the bytes take because messages share links, over all steps
-    congestion_sum: the factors by which sharing slows down single steps, added up; what table 2 lists as the
-                  congestion of latency-optimal algorithms (whose steps are equally large)
+    The collective takes alpha log2 N * latency + optimum * bandwidth * congestion.
+    steps, ranks: number of steps and of ranks N, from which `latency` is computed
+    bandwidth:    Psi: time that ranks take to send their bytes over their busiest port if messages do not share links,
+                  divided by the least possible time (for allreduce: 2 (N - 1) / N of the vector over all ports)
+    congestion:   Xi: factor by which sharing links increases this time, over all steps
+    congestion_sum: sum over steps of the factor by which sharing links slows down the step; table 2 of the paper lists
+                  this number as the congestion of latency-optimal algorithms, which have equally large steps
     """
 
     steps: int
@@ -152,16 +156,16 @@ class Deficiencies:
 
     @property
     def latency(self) -> float:
-        """Lambda: steps over log2 N, the least number in which data of N ranks can meet one port at a time."""
+        """Lambda: steps / log2 N. With one port per rank, combining the data of N ranks takes at least log2 N steps."""
         return self.steps / log2(self.ranks)
 
 
 def deficiencies(traffic: Traffic) -> Deficiencies:
-    """Return the deficiencies of `traffic` on its topology, exact. O(messages and hops of different steps).
+    """Return the exact deficiencies of `traffic` on its topology, for N >= 2 ranks.
 
-    Where every rank uses all its ports equally and no link is shared, bandwidth and congestion are 1. Their
-    product is the byte time over the least possible one, on any topology; N >= 2. A stream of trees counts as one
-    step, in which all levels send at once.
+    Bandwidth and congestion are 1 if every rank uses all its ports equally and no link is shared. On any topology,
+    their product is the time of all bytes divided by the least possible time. A stream along trees counts as one step
+    in which all levels send at the same time. O(messages and hops of all distinct steps).
     """
     links, routes = traffic.topology.links, traffic.routes
     steps = list(traffic.steps)
@@ -182,7 +186,7 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
     times = [times_of[id(step)] for step in steps]
     alone, shared = (sum(column, Fraction(0)) / traffic.denominator for column in zip(*times, strict=True))
     slowdowns = sum((slow / fast for fast, slow in times if fast), Fraction(0))
-    # No algorithm beats what a rank must send or receive over all its links.
+    # Every algorithm takes at least as long as the slowest rank needs to send its data over all its links.
     bandwidth, scale = links.integer_bandwidths()
     usable, ranks = links.src != links.dst, traffic.topology.compute_count
     out = np.zeros(traffic.topology.node_count, dtype=np.int64)
@@ -198,11 +202,11 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataPath:
-    """A path or tree along which part of a rank's data moves.
+    """A path or tree along which some or all data of a rank move.
 
-    share:   the fraction of the data on this path; 1 where chunks are not distinguished
-    reduces: whether its transfers add to sums, or copy
-    step, route: of each of its edges, by step (in trees: by depth)
+    share:   fraction of the rank's data that takes this path; 1 if chunks are not distinguished
+    reduces: whether transfers on this path add to sums; otherwise they copy
+    step, route: step (or depth in a tree) and route of each edge, ordered by step
     """
 
     share: Fraction
@@ -212,11 +216,12 @@ class DataPath:
 
 
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
-    """Return the paths of the data of `rank` (of the root's vector if the collective has a root): sums first.
+    """Return the paths along which the data of `rank` move (of the root's vector if the collective has a root).
 
-    Trees that stream are distinguished, the largest share first; chunks that cross the same nodes at the same depths
-    are one tree, so there may be fewer than `trees_per_root`. In stepped schedules and in an alltoall all chunks
-    make one path, two with sums. O(rows + chunks of a shard * rows of a shard).
+    Paths of sums come first. In pipelined schedules there is one path per tree, with the largest share first. Trees
+    that cross the same nodes at the same depths count as one, so there may be fewer than `trees_per_root`. In stepped
+    schedules and in an alltoall, there is one path for all copies and one for all sums, if there are any.
+    O(rows + chunks of a shard * rows of a shard).
     """
     collective, links, routes = schedule.collective, schedule.topology.links, schedule.routes
     if collective.is_alltoall:
@@ -230,7 +235,7 @@ def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     own = collective.is_alltoall or collective.members is not None
     whole = schedule.chunks_per_shard if collective.sizes is None or own else collective.sizes[rank]
     intervals = [(0, whole)]
-    if schedule.kind == "pipelined" and not own:  # chunks that all rows treat alike
+    if schedule.kind == "pipelined" and not own:  # intervals of chunks that no row splits
         intervals = list(pairwise(np.unique(np.concatenate([rows.lo, rows.hi])).tolist()))
     first_of: dict[tuple[int, ...], int] = {}
     same = np.zeros(

@@ -1,7 +1,7 @@
-"""Transformations of schedules: time reversal, concatenation, renaming of nodes, pipeline split.
+"""Transformations of schedules: time reversal, concatenation, renaming of nodes, splitting for pipelines.
 
-Reversal turns an allgather into a reduce_scatter; both in sequence make an allreduce. Trees that stream in smaller
-pieces forward a piece while the next one arrives.
+Reversing an allgather gives a reduce_scatter, and a reduce_scatter followed by an allgather is an allreduce. Splitting
+transfers into smaller pieces lets trees forward one piece while the next one arrives.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from chorale.synth.topology.topology import Topology
 
 
 def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.ndarray) -> Schedule:
-    """Return the reduce_scatter on `topology` that runs `gather` backwards in time; of a broadcast, the reduce.
+    """Return the reduce_scatter (or reduce) on `topology` that runs the allgather (or broadcast) `gather` backwards.
 
-    `gather` is an allgather (or broadcast) on the transpose of `topology`; `original_link[l]` is the link of
-    `topology` that link l of the transpose came from. What gather copies from w to u in step t, the result reduces
-    from u to w in step T - 1 - t: the tree along which a shard spreads becomes the tree along which its sum gathers,
-    so times and loads are the same (full paper, corollary 1.1).
+    `gather` must be on the transpose of `topology`; link l of the transpose comes from `original_link[l]` of
+    `topology`. If `gather` copies a chunk from w to u in step t of T, the result reduces it from u to w in step
+    T - 1 - t. The tree that spreads a shard becomes the tree that collects its sum, so times and loads are the same
+    (full paper, corollary 1.1).
     """
     transfers = gather.transfers
     if gather.routes.is_direct(len(topology.links)):
@@ -52,8 +52,8 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
 def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     """Return the allreduce that runs the reduce_scatter `scatter` and then the allgather `gather`.
 
-    Both are on the same topology. Chunks are cut to the least common multiple of both. Streams stay streams, with a
-    barrier between the two.
+    Both must be on the same topology. The number of chunks per shard is the least common multiple of both. If they are
+    pipelined, so is the result, with a barrier between the two.
     """
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
     link_count = len(gather.topology.links)
@@ -88,7 +88,7 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
 
 
 def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
-    """Return every route reversed, over the original links of its links. O(hops)."""
+    """Return the reversed routes: their links, in reverse order, are replaced by `original_link` of each. O(hops)."""
     offsets = routes.offsets
     mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
     return Routes(offsets, original_link[routes.link_ids[mirror]].astype(np.int32))
@@ -111,10 +111,10 @@ def joined_certificate(scatter: Mapping[str, Any], gather: Mapping[str, Any]) ->
 
 
 def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topology: Topology) -> Schedule:
-    """Return `schedule`, with the rows of all ranks, on `topology`, the same network with node v called `new_node[v]`.
+    """Return the expanded `schedule` on `topology`, which is the same network with node v renamed to `new_node[v]`.
 
-    Steps, chunks and costs stay. The certificate is dropped, because it contains old node numbers. Whether the networks
-    are the same is not checked here (see `chorale.synth.topology.automorphism.carries`). O(rows + L log L).
+    Steps, chunks and costs do not change. The certificate is dropped, because it contains old node numbers. The caller
+    must make sure that the networks are the same (`chorale.synth.topology.automorphism.carries`). O(rows + L log L).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers
@@ -150,10 +150,10 @@ MAX_PIPELINE_PARTS = 1024
 
 
 def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
-    """Return `schedule` with every transfer split into `parts` transfers of equal length, one after the other.
+    """Return `schedule` with every transfer split into `parts` equal transfers, which follow one another.
 
-    Loads and steps stay the same; a tree whose edges carry one transfer each becomes a pipeline of `parts` pieces.
-    Raises InvalidInput for fewer than one part and more than `MAX_PIPELINE_PARTS`. O(rows of the result).
+    Loads and steps do not change. A tree with one transfer per edge becomes a pipeline of `parts` pieces. Raises
+    InvalidInput unless `parts` is between 1 and `MAX_PIPELINE_PARTS`. O(rows of the result).
     """
     if not 1 <= parts <= MAX_PIPELINE_PARTS:
         raise InvalidInput(

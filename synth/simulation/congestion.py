@@ -1,4 +1,4 @@
-"""The congestion model: steps one after the other, each as long as its slowest message."""
+"""The congestion model: steps follow one another, and each takes as long as its slowest message."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from chorale.synth.topology.topology import Topology
 
 
 class LinkLoad(NamedTuple):
-    """Largest load of a link on those routes of a step that have this number of hops and this latency.
+    """Largest link load on the routes of a step that have the same number of hops and the same latency.
 
-    time_per_byte: load as a fraction of the vector, over the link's bandwidth in the topology's unit
-    hops, latency_s: number of links of the route, and the sum of the topology's latencies along it
+    time_per_byte: load as a fraction of the vector, divided by the link's bandwidth in the topology's unit
+    hops:          number of links of these routes
+    latency_s:     sum of the link latencies along these routes, in seconds
     """
 
     time_per_byte: Fraction
@@ -35,10 +36,10 @@ LinkLoads = frozenset[LinkLoad]
 
 @dataclass(frozen=True, slots=True)
 class Congestion:
-    """Costs of the steps of a traffic pattern; they give the time for any rate, latencies and size.
+    """Costs of the steps of a traffic pattern, from which the time for any network model and size is computed.
 
-    steps:  loads of a step (without loads that another one exceeds in every field) -> number of such steps
-    stream: time per byte of all steps together if they stream (kind "pipelined"), None if they follow one another
+    steps:  loads of a step -> number of steps with these loads; loads that others exceed in every field are left out
+    stream: time per byte of all steps together if the traffic is pipelined; None if steps follow one another
     """
 
     topology: Topology
@@ -56,14 +57,13 @@ class Congestion:
         return sum((time * count for time, count in largest), Fraction(0))
 
     def seconds(self, model: NetworkModel, size_bytes: int, pipeline_chunks: int | None = None) -> Fraction:
-        """Return the seconds for a vector of `size_bytes`.
+        """Return the predicted time in seconds for a vector of `size_bytes`.
 
-        Stepped: a step ends when every message has had its share of the busiest link on its route and has travelled
-        the whole route, so it takes alpha + max over messages of (load / bandwidth + latency). Exact if the
-        messages of a step start together and each meets equal loads.
-
-        Pipelined: P chunks flow through h levels in P + h - 1 rounds, all links at once; P is `pipeline_chunks`, or
-        the best number.
+        Stepped: a step takes alpha + max over messages of (load / bandwidth + latency), with the load of the busiest
+        link and the latency of the complete route of each message. This is exact if all messages of a step start
+        together and meet equal loads.
+        Pipelined: P chunks pass h levels in P + h - 1 rounds, in which all links are busy at the same time. P is
+        `pipeline_chunks`, or the number that gives the shortest time.
         """
         scale = size_bytes / model.unit_bytes_per_s(self.topology)
 
@@ -78,7 +78,7 @@ class Congestion:
             return seconds_of_steps(scale)
         transfer_s = self.stream * scale
         first_byte_s = seconds_of_steps(Fraction(0))
-        # After the first byte: filling h - 1 levels, and alpha for every further chunk.
+        # Time that is added to the first byte's: filling h - 1 levels, and alpha for every further chunk.
         filling_s = max(0, sum(self.steps.values()) - 1) * transfer_s
         if pipeline_chunks is None and model.alpha_s == 0:
             return first_byte_s + transfer_s
@@ -88,10 +88,10 @@ class Congestion:
 
 
 def congestion_of(traffic: Traffic) -> Congestion:
-    """Return the exact costs of the steps of `traffic`. O(links of the routes of all different steps).
+    """Return the exact costs of the steps of `traffic`. O(links of the routes of all distinct steps).
 
-    A path through switches that act is as long as its routes together. The longest route of every round of switches is
-    counted, so the sum may be too long if paths differ.
+    If switches add or multicast, a path from rank to rank consists of several routes. The longest route to each level
+    of switches is counted, so latencies may be overestimated if paths differ.
     """
     links, routes = traffic.topology.links, traffic.routes
     if len(routes):
@@ -120,7 +120,11 @@ def congestion_of(traffic: Traffic) -> Congestion:
 def _loads(
     traffic: Traffic, step: TrafficStep, of_route: NDArray[np.int64], distances: Sequence[tuple[int, Fraction]]
 ) -> LinkLoads:
-    """Return the loads of a step: route r has the hops and the latency `distances[of_route[r]]`."""
+    """Return the loads of a step.
+
+    of_route:  index into `distances` for each route
+    distances: (hops, latency in seconds), one entry per kind of route
+    """
     links, routes = traffic.topology.links, traffic.routes
     worst = np.zeros((len(links.bandwidths), len(distances)), dtype=np.int64)
     native.largest_loads(
@@ -135,7 +139,7 @@ def _loads(
     for load in sorted(largest, reverse=True):
         if not any(other.hops >= load.hops and other.latency_s >= load.latency_s for other in kept):
             kept.append(load)
-    if traffic.is_in_network:  # the longest path through switches that act, as a load of zero
+    if traffic.is_in_network:  # a load of zero represents the longest path through switches that add or multicast
         ranks, src, dst = traffic.topology.compute_count, traffic.src(step), traffic.dst(step)
         hops, latency_s = 0, Fraction(0)
         reached = {int(node) for node in src if node < ranks}

@@ -1,8 +1,7 @@
-"""Flow-level simulation: messages share links fairly, and start when everything they wait for has happened.
+"""Flow-level simulation: messages share links fairly and start as soon as everything they wait for has happened.
 
-From a traffic pattern to messages and their dependencies, without barriers between steps, and the simulation of them.
-
-Cost of messages on a network: bandwidths come from the topology, latencies and unit rates from the caller.
+Turns a traffic pattern into messages and their dependencies, without barriers between steps, and simulates them.
+Bandwidths come from the topology; latencies and the rate of a unit link come from the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.topology.topology import Topology
 
 LINK_LATENCY_US, HOP_US = "0.1", "0.3"
-"""Latencies for networks that state none (Swing paper, section 5)."""
+"""Default latencies in microseconds for networks without latencies (Swing paper, section 5)."""
 _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 
 
@@ -34,11 +33,11 @@ class NetworkModel:
     A message of s bytes over h links, alone on the network, arrives after
     alpha + s / bandwidth of its slowest link + h * (link_latency + hop) + the latencies of the topology.
 
-    alpha_s:        seconds from when a message could start until its first byte leaves
-    link_latency_s: seconds for which a bit is on a link, added to the topology's own latencies
+    alpha_s:        seconds between the moment when a message can start and the departure of its first byte
+    link_latency_s: propagation delay of a link in seconds, in addition to the latencies in the topology
     hop_s:          seconds that the node at the end of a link takes to forward a packet
-    link_gbps:      Gbit/s of a link of bandwidth 1; needed if the unit is links, else ignored
-    efficiency:     fraction of the stated bandwidths that is available to data
+    link_gbps:      rate of a link of bandwidth 1 in Gbit/s; required if the topology's unit is "link", else ignored
+    efficiency:     fraction of the topology's bandwidths that is available for data
 
     Source: swing paper, section 5 (100 ns a link, 300 ns a hop).
     """
@@ -56,7 +55,7 @@ class NetworkModel:
         hop_us: float | str = 0,
         link_gbps: float | str | Fraction | None = None,
     ) -> NetworkModel:
-        """Return the model with these microseconds and Gbit/s, converted exactly."""
+        """Return the model with these latencies in microseconds and this link rate in Gbit/s, converted exactly."""
         alpha = _at_least_zero(alpha_us, "alpha (microseconds)") / 10**6
         latency = _at_least_zero(link_latency_us, "the link latency (microseconds)") / 10**6
         hop = _at_least_zero(hop_us, "the hop latency (microseconds)") / 10**6
@@ -69,7 +68,7 @@ class NetworkModel:
 
     @staticmethod
     def usual(topology: Topology, link_gbps: Fraction | None = None) -> NetworkModel:
-        """Return the model for predictions without given latencies: those of the network, else the default ones."""
+        """Return the model to use if no latencies are given: those of the topology, or defaults if all of them are 0."""
         if any(topology.links.latencies_s):
             return NetworkModel(link_gbps=link_gbps)
         return NetworkModel.of(0, LINK_LATENCY_US, HOP_US, link_gbps)
@@ -80,7 +79,7 @@ class NetworkModel:
         return self.link_latency_s + self.hop_s
 
     def unit_bytes_per_s(self, topology: Topology) -> Fraction:
-        """Return the bytes per second of bandwidth 1; raise InvalidInput if links count and have no rate."""
+        """Return the bytes per second of a link of bandwidth 1. InvalidInput if unit links have no known rate."""
         if topology.bandwidth_unit != "link":
             return self.efficiency * _UNIT_BITS_PER_S[topology.bandwidth_unit] / 8
         if self.link_gbps is None:
@@ -101,15 +100,15 @@ Indices = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageGraph:
-    """Messages over routes, and gates that order them.
+    """Messages over routes, and the dependencies between them, expressed by gates.
 
-    amount:  what each message carries, in any unit that the caller scales to bytes
-    route:   the route of each message
+    amount:  size of each message, in a unit that the caller converts to bytes
+    route:   index of each message's route
     gates:   number of gates; a gate opens once all events that it depends on have happened
-    cause, effect: effect[i] waits for cause[i]. Causes are events: gate g opens: g; message m has left its sender:
-             gates + m; it has arrived: gates + messages + m. Effects: gate g opens: g; message m starts: gates + m
-             (exactly one cause).
-    delay_s: additional seconds of each message between leaving and arriving; None: nothing
+    cause, effect: dependencies: effect[i] happens after cause[i]. A cause is the number of an event: g if gate g opens,
+             gates + m if message m has left its sender, gates + messages + m if it has arrived. An effect is g for
+             opening gate g, or gates + m for starting message m, which must have exactly one cause.
+    delay_s: additional seconds between departure and arrival of each message; None for no delay
     """
 
     routes: Routes
@@ -126,16 +125,16 @@ class MessageGraph:
 
 
 MAX_EVENTS = 2**25
-"""Largest number of messages and gates of a graph; each takes up to 200 bytes."""
+"""Maximum of the number of messages plus gates in a graph. Each takes up to 200 bytes of memory."""
 
 
 def stepped_flows(traffic: Traffic) -> MessageGraph:
-    """Return the flows of a stepped pattern.
+    """Return the message graph of a stepped traffic pattern.
 
-    A rank starts its sends of step t + 1 when all that it receives in step t has arrived and all that it sends in step
-    t has left. Ranks wait for nobody else, so they may be in different steps. Traffic does not say which part of the
-    vector a message carries, so a rank waits for a complete step, like implementations that post one step at a time.
-    Takes one gate per rank and step, and O(messages). Raises InvalidInput for more than `MAX_EVENTS`.
+    A rank starts to send in step t + 1 once all messages to it in step t have arrived and all its messages of step t
+    have left. It waits for nothing else, so ranks may be in different steps at the same time. Traffic does not record
+    which data a message carries, so a rank waits for a complete step, like implementations that post one step at a
+    time. Takes one gate per rank and step, and O(messages). Raises InvalidInput above `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, 1)
     ranks, steps, count = messages.actors, len(traffic.steps), len(messages.step)
@@ -149,18 +148,19 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 
 
 def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
-    """Return the flows of trees that stream `chunks` equal chunks one after the other.
+    """Return the message graph of trees along which `chunks` equal chunks stream one after the other.
 
-    A rank forwards chunk p at level t + 1 when it has chunk p up to level t and its chunk p - 1 has left on the
-    same route. Amounts count parts of size 1 / `chunks`. Raises InvalidInput for more than `MAX_EVENTS`.
+    A rank forwards chunk p at level t + 1 once chunk p has arrived from all levels up to t and chunk p - 1 has left on
+    the same route. Amounts are multiplied by `chunks`, so that they are integers. Raises InvalidInput above
+    `MAX_EVENTS`.
     """
     messages = _Messages.of(traffic, chunks)
     actors, levels, each = messages.actors, len(traffic.steps), len(messages.step)
-    # A switch that acts sends in the level in which it receives: after the gate of the level that follows.
+    # A switch that adds or multicasts sends in the level in which it receives, so it waits for the gate after it.
     starts = messages.step + (messages.sender >= traffic.topology.compute_count)
     chunk, number = np.repeat(np.arange(chunks), each), np.arange(chunks * each)
     level_gates = actors * (levels + 1)
-    # Beside the gate of (chunk, level, rank), each message has its own gate: for its level and for the chunk before it.
+    # In addition to gates per (chunk, level, rank), each message has a gate for its level and the previous chunk.
     gates = chunks * (level_gates + each)
     message_gate = chunks * level_gates + number
     at = chunk * level_gates + np.tile(starts * actors + messages.sender, chunks)
@@ -174,7 +174,10 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
 
 
 class _Messages(NamedTuple):
-    """The messages of all steps, one step after the other, between `actors`: all nodes if switches act, else ranks."""
+    """The messages of all steps, ordered by step.
+
+    actors: number of senders and receivers: all nodes if switches add or multicast, otherwise only the ranks
+    """
 
     actors: int
     step: NDArray[np.int64]
@@ -185,7 +188,7 @@ class _Messages(NamedTuple):
 
     @staticmethod
     def of(traffic: Traffic, chunks: int) -> _Messages:
-        """Return the messages. Raises InvalidInput if `chunks` times as many are too many events."""
+        """Return the messages of `traffic`. Raises InvalidInput if `chunks` copies of them exceed `MAX_EVENTS`."""
         actors = traffic.topology.node_count if traffic.is_in_network else traffic.topology.compute_count
         count = np.array([len(step.route) for step in traffic.steps], dtype=np.int64)
         events = chunks * (actors * (len(count) + 1) + 2 * int(count.sum()))
@@ -200,7 +203,7 @@ class _Messages(NamedTuple):
 
 
 MAX_ROUTE_LINKS = 2**28
-"""Largest number of links of all messages' routes together; each takes 12 bytes."""
+"""Maximum of the total number of links in the routes of all messages. Each takes 12 bytes."""
 MOMENTS_AT_ONCE = 10_000
 
 Times = NDArray[np.float64]
@@ -208,7 +211,10 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowTimes:
-    """Seconds until gates opened, and until the last byte of each message left and arrived; NaN if it never did."""
+    """Times in seconds: when each gate opened, and when the last byte of each message left and arrived.
+
+    NaN stands for an event that never happened.
+    """
 
     opened_s: Times
     departed_s: Times
@@ -233,12 +239,12 @@ def simulate_flows(
 ) -> FlowTimes:
     """Return the times of all events of `graph`.
 
-    A message starts to leave alpha after its start, at the rate that max-min fair sharing of all links on its route
-    gives it at every moment. It arrives when the latency of its route has passed after its last byte left. Nothing else
-    takes time. Rates are floating point, so times are right to about 1e-12 of their size; the same graph gives the
-    same bytes. O(moments * links of the routes that meet there); `progress` is called with
-    (messages arrived, all messages) after every `moments_at_once`. Raises InvalidInput for more than `max_route_links`
-    links of routes.
+    The first byte of a message leaves alpha after the message starts. Its rate at any moment follows from max-min fair
+    sharing of all links on its route. It arrives one route latency after its last byte has left. Nothing else takes
+    time. Times are floating point with a relative error of about 1e-12; the same graph always gives identical results.
+    `progress` is called with (messages arrived, all messages) after every `moments_at_once` points in time at which
+    rates change. Raises InvalidInput if routes have more than `max_route_links` links in total.
+    O(points in time * links of the routes that meet there).
     """
     routes, links = graph.routes, topology.links
     first = routes.offsets[graph.route]
@@ -253,13 +259,13 @@ def simulate_flows(
         of_route = np.diff(routes.offsets) * latency_of_link[0]
     else:
         of_route = np.zeros(len(routes))
-        used = np.flatnonzero(np.diff(routes.offsets))  # reduceat knows no empty stretches
+        used = np.flatnonzero(np.diff(routes.offsets))  # reduceat does not support empty ranges
         if len(used):
             along = latency_of_link[links.latency_class[routes.link_ids]]
             of_route[used] = np.add.reduceat(along, routes.offsets[:-1][used])
     latency_s = np.asarray(of_route[graph.route], dtype=np.float64)
     latency_s = latency_s if graph.delay_s is None else latency_s + graph.delay_s
-    # What waits for each event, event after event, and the number of events for which each gate waits.
+    # The effects of each event, in compressed rows, and the number of events for which each gate waits.
     order = np.argsort(graph.cause, kind="stable")
     events = np.arange(graph.gates + 2 * graph.messages + 1)
     offsets = np.searchsorted(graph.cause[order], events).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Predicted time of a traffic pattern on a network, by the congestion model or the flow-level simulation."""
+"""Predicts how long a traffic pattern takes on a network, with the congestion model or a flow-level simulation."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast, get_args
@@ -15,12 +15,12 @@ from chorale.synth.simulation.flow_simulation import NetworkModel, pipelined_flo
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)
 DEFAULT_PIPELINE_CHUNKS = 64
-"""Default number of chunks into which the flow model cuts streams of trees."""
+"""Default number of chunks per stream in the flow-level simulation of pipelined traffic."""
 MAX_CHUNKS = 2**16
 
 
 def as_fidelity(text: str) -> Fidelity:
-    """Return the model named `text`. Raises InvalidInput for unknown names."""
+    """Return `text` as the name of a simulation model. Raises InvalidInput for unknown names."""
     return cast(Fidelity, name_among("model", text, FIDELITIES))
 
 
@@ -33,15 +33,14 @@ def simulate(
     pipeline_chunks: int | None = None,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Return the seconds that a vector of each size takes.
+    """Return the predicted time in seconds for a vector of each of the sizes. The result is deterministic.
 
-    fidelity: "step" is the congestion model (`chorale.synth.simulation.congestion`): barriers between steps, exact;
-              "flow" the flow-level simulation (`chorale.synth.simulation.flow_simulation`): ranks wait only for what
-              they receive, messages share links fairly
-    pipeline_chunks: into how many chunks trees cut what they stream; None: the best number ("step") or
+    fidelity: "step": the congestion model (`chorale.synth.simulation.congestion`), exact, with barriers between steps;
+              "flow": the flow-level simulation (`chorale.synth.simulation.flow_simulation`), in which ranks only wait
+              for data that they receive, and messages share links fairly
+    pipeline_chunks: number of chunks per stream of a pipelined pattern; None for the best number ("step") or
               `DEFAULT_PIPELINE_CHUNKS` ("flow"); ignored for stepped patterns
-
-    `progress` is called with the fraction of all sizes that is done. The result is deterministic.
+    progress: called with (messages arrived, messages to simulate for all sizes); only used by "flow"
 
     >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology, synthesize, traffic_of
     >>> ring = parse_topology("ring:4")

@@ -1,6 +1,6 @@
-"""Check the claim of a BFB schedule that no shortest-path schedule can shorten any of its steps.
+"""Checks the claim of a BFB schedule that no schedule along shortest paths has a shorter step.
 
-Independent of the synthesizer: hop counts and sets are computed here in plain Python.
+The check is independent of the synthesizer: it computes hop counts and sets itself, in plain Python.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,11 @@ _AGAIN = "synthesize again"
 def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, Any]) -> None:
     """Raise CheckFailed unless every step has the least load and time that its critical links allow.
 
-    For step t the certificate names a node u and links S into it. With n the number of shards at distance t
-    from u all of whose last hops lie in S: the claimed load is when S has carried n divisible shards, and `chunks`
-    whole chunks per shard cannot be done in less time than claimed. Times are in shards (or chunks) per bandwidth;
-    where the certificate names the size of the vector, in seconds, and count latencies.
+    For each step t, the certificate names a node u and a set S of links into u. Let n be the number of shards at
+    distance t from u that can only arrive over S, because all last hops of their shortest paths are in S. Two claims
+    are checked. First, the load of the step is the time in which S carries n shards that are divisible at will. Second,
+    S cannot carry n shards of `chunks` indivisible chunks in less than the time of the step. Times are in shards (or
+    chunks) per bandwidth. If the certificate gives the size of the vector, they are in seconds and include latencies.
     O(steps * (links + N * degree)).
     """
     view = _View(topology, certificate.get("size_bytes"), {})
@@ -34,7 +35,7 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
         jobs, critical = _evidence(view, step, entry)
         time = Fraction(entry["value"])
         carried = [view.shards_until(time, link, chunks) for link in critical]
-        # In less than `time`, a link carries whole chunks fewer than it would in exactly that time.
+        # In less than `time`, a link completes fewer chunks than the possibly fractional number for `time` itself.
         if sum(max(0, ceil(amount) - 1) for amount in carried) >= jobs * chunks:
             raise CheckFailed(
                 "the time of a step is not the least possible for whole chunks: {}", f"step {step}: {time}", _AGAIN
@@ -44,8 +45,8 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
 def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return a lower bound on the time of any breadth-first broadcast with arbitrarily divisible shards.
 
-    Units as in `check_bfb_steps`. The certificate may be of a reversed schedule, or of two schedules in sequence.
-    Raises CheckFailed if its loads are wrong.
+    The units are those of `check_bfb_steps`. The certificate may belong to a reversed schedule or to a sequence of two
+    schedules. Raises CheckFailed if the loads in it are wrong.
     """
     if certificate["kind"] == "concatenation":
         return sum((least_time(topology, part) for part in certificate["parts"]), Fraction(0))
@@ -56,14 +57,14 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The topology and the size of the vector, with cached hop counts."""
+    """A topology and the size of the vector, with a cache of hop counts by target node."""
 
     topology: Topology
     size_bytes: int | None
     hops: dict[int, NDArray[np.int64]]
 
     def hops_to(self, node: int) -> NDArray[np.int64]:
-        """Return the length of a shortest path to `node` from each node, -1 if there is none."""
+        """Return the length of a shortest path from each node to `node`, or -1 if there is no path."""
         if node not in self.hops:
             links = self.topology.links
             arrives_from: list[set[int]] = [set() for _ in range(self.topology.node_count)]
@@ -101,7 +102,7 @@ def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
 
 
 def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, list[Link]]:
-    """Return n and the links of S."""
+    """Return n and the links of S (see `check_bfb_steps`) for a step. CheckFailed if S is not a set of links into u."""
     links, node = view.topology.links, int(entry["node"])
     critical = set(entry["links"])
     incoming = [int(link) for link in np.flatnonzero(links.dst == node)]

@@ -1,12 +1,11 @@
-"""What a collective requires of every shard, structural checks that need no replay, and the general replay of sets.
+"""Requirements of a collective for every shard, checks of the form of a schedule, and the general replay.
 
-In the general replay every chunk at every rank is the set of ranks whose contribution is in it. It accepts any pattern
-of sums, such as the exchanges of recursive doubling, which do not flow along trees. The fast replay of
-`chorale.synth.verify.verify` decides first; the general one costs N / 64 times as much time and memory.
-
-Both replays keep tables of cells, which are runs of chunks that no transfer cuts, for a window of shards `first` to
-`last - 1`; the cells of shard s begin at `offsets[s] - offsets[first]`. The fast replay stores times as step + 1;
-`NEVER` means that the event does not happen.
+The general replay tracks, for every chunk at every rank, the set of ranks that have contributed to it. It accepts any
+pattern of sums, for example the exchanges of recursive doubling, which do not follow trees. It takes N / 64 times as
+much time and memory as the fast replay of `chorale.synth.verify.verify`, so it only runs if that one finds faults.
+Both replays process a window of shards `first` to `last - 1` at a time. Their tables have one column per cell: a range
+of chunks that no transfer splits. The cells of shard s begin at `offsets[s] - offsets[first]`. The fast replay stores
+times as step + 1; `NEVER` stands for an event that does not happen.
 """
 
 from __future__ import annotations
@@ -38,13 +37,14 @@ Rows = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardConditions:
-    """What must hold for each shard, int32 per shard.
+    """Initial and final conditions of each shard, as int32 arrays over shards.
 
-    starts:   rank that holds the shard at the start (copies), or -1 if every rank holds a contribution
-    sum_ends: rank at which the sum must be complete, or -1 for any one rank (allreduce, where copies follow)
+    starts:   rank that holds the shard initially, or -1 if every rank holds a contribution to its sum
+    sum_ends: rank where the sum must be complete, or -1 if any rank will do (allreduce, which copies the sum later)
     ends:     rank that must hold the shard in the end, or -1 for every rank
-    members:  bool[ranks, shards], only of collectives with members: ranks that must hold the shard in the end
-              (dispatch) or hold a contribution at the start (combine)
+    reduces, copies: whether the collective adds up data, and whether it copies data
+    members:  bool[ranks, shards] for collectives with members, else None: ranks that must hold the shard in the end
+              (dispatch) or hold a contribution initially (combine)
     """
 
     starts: Ranks
@@ -56,7 +56,7 @@ class ShardConditions:
 
 
 def shard_conditions(schedule: Schedule) -> ShardConditions:
-    """Return what the schedule's collective requires of each shard."""
+    """Return the initial and final conditions of each shard that the schedule's collective prescribes."""
     ranks, collective = schedule.topology.compute_count, schedule.collective
     shards = np.arange(schedule.shard_count, dtype=np.int32)
     anywhere = np.full(len(shards), -1, dtype=np.int32)
@@ -85,9 +85,10 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkIntervals:
-    """Cells of all shards, one shard after the other; a cell is a run of chunks that no transfer cuts.
+    """Cells of all shards, ordered by shard. A cell is a range of chunks that no transfer splits.
 
-    A shard of thousands of chunks often moves in a handful of intervals. With few chunks every chunk is a cell.
+    Cells save work, because a shard of thousands of chunks often moves in a handful of intervals. If shards have few
+    chunks, every chunk is a cell.
 
     offsets: int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
     chunks:  chunks per shard
@@ -115,11 +116,11 @@ class ChunkIntervals:
         return ChunkIntervals(offsets, chunks, np.diff(ends)[np.diff(shard) == 0], ends)
 
     def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        """Return the first cell of each row within its shard, and the one after its last."""
+        """Return (first cell, last cell + 1) of each row, counted within its shard."""
         return self._cell(rows.shard, rows.lo), self._cell(rows.shard, rows.hi)
 
     def _cell(self, shard: NDArray[np.integer], chunk: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Return how many cells of each shard end before, or at, the start of each chunk."""
+        """Return the number of cells of `shard[i]` before `chunk[i]`, which must be at the boundary of a cell."""
         if self.ends is None:
             return chunk
         shard = shard.astype(np.int64)
@@ -128,7 +129,7 @@ class ChunkIntervals:
         return found
 
     def beyond(self, sizes: tuple[int, ...] | None) -> NDArray[np.bool_]:
-        """Return bool per cell: whether it lies beyond the chunks that `sizes` gives its shard."""
+        """Return bool per cell: whether it lies beyond the end of its shard, which has `sizes[shard]` chunks."""
         outside = np.zeros(int(self.offsets[-1]), dtype=np.bool_)
         for shard, size in enumerate(sizes or ()):
             first = int(self._cell(np.array([shard]), np.array([size]))[0])
@@ -136,7 +137,7 @@ class ChunkIntervals:
         return outside
 
     def text(self, cell: int, rank: int, what: str) -> str:
-        """Return a sentence about the first chunk of `cell`, at a rank unless that is -1."""
+        """Return a sentence that says `what` about the first chunk of `cell`, and names `rank` unless it is -1."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         chunk = cell - int(self.offsets[shard])
         if self.ends is not None:
@@ -144,18 +145,24 @@ class ChunkIntervals:
         return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
     def window(self, first: int, most_cells: int) -> int:
-        """Return the end of the window of shards from `first` on that has at most `most_cells`, or one shard."""
+        """Return the end of the longest window from shard `first` that has at most `most_cells`, or of one shard."""
         end = int(np.searchsorted(self.offsets, self.offsets[first] + most_cells, side="right")) - 1
         return max(first + 1, end)
 
 
 class ActorTables(NamedTuple):
-    """Events of each cell of a window, per actor and per switch that acts.
+    """Times (step + 1) and counts of events for each cell of a window.
 
-    arrival:    earliest arrival of what is finished;  handed_on: when an actor sent its partial sum
-    fed:        when it last got one;  first_fed: when a switch first got one;  inputs: how many a switch gets
-    goes_to:    the actor to which a switch hands its sum on;  comes_from: the one from which it has the result
-    copies:     how many copies a switch sends
+    An actor is a rank or a switch that adds or multicasts. The first three tables have a row per actor, the others a
+    row per such switch.
+    arrival:    earliest time at which the actor has the final data
+    handed_on:  time at which it sends its partial sum
+    fed:        time at which it last receives a partial sum
+    first_fed:  time at which the switch first receives a partial sum
+    inputs:     number of partial sums that the switch receives
+    goes_to:    actor to which the switch sends its sum
+    comes_from: actor from which the switch receives the final data
+    copies:     number of copies that the switch sends
     """
 
     arrival: Matrix[np.uint16]
@@ -169,7 +176,7 @@ class ActorTables(NamedTuple):
 
 
 def row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int, Rows]]:
-    """Yield (index of the first row, int32 rows as the kernels take them)."""
+    """Yield blocks of (index of the first row, int32 table of rows in the format of `Rows`)."""
     transfers = schedule.transfers
     links = schedule.topology.links
     sources, destinations = schedule.routes.sources(links), schedule.routes.destinations(links)
@@ -184,17 +191,17 @@ def row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int,
 
 
 def fits_set_replay(schedule: Schedule) -> bool:
-    """Whether the general replay can handle `schedule`: about 2^33 words of sets are sent (1,024 ranks or so)."""
+    """Whether `schedule` is small enough for the general replay: it sends at most 2^33 words (about 1,024 ranks)."""
     lo, hi = ChunkIntervals.of(schedule).interval(schedule.transfers)
     words = -(-schedule.topology.compute_count // 64)
     return int((hi.astype(np.int64) - lo).sum()) * words <= MAX_WORDS
 
 
 def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
-    """Replay with sets of ranks, step by step, and return every kind of fault (at most 20).
+    """Replay `schedule` with sets of contributing ranks, step by step, and return up to 20 faults.
 
-    Sets are uint64[ranks, cells, words], one bit per contributing rank. A copied shard counts as complete from the
-    start. O(N / 64) time per chunk sent.
+    Sets are uint64[ranks, cells, words], one bit per contributing rank. Data that are only copied count as complete
+    from the start. O(N / 64) time per chunk sent.
     """
     conditions, cells = shard_conditions(schedule), ChunkIntervals.of(schedule)
     transfers, links, ranks = schedule.transfers, schedule.topology.links, schedule.topology.compute_count
@@ -240,7 +247,7 @@ def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
 
 
 def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
-    """Return what is wrong with the form of `schedule`; replay is only defined if this is empty."""
+    """Return the faults in the form of `schedule`. It can only be replayed if there are none."""
     for check in (_route_violations, _column_violations, _size_violations, _row_violations):
         if violations := list(check(schedule)):
             return violations
@@ -289,7 +296,7 @@ def _column_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
 def column_violations(
     columns: tuple[NDArray[np.unsignedinteger], ...], dtypes: tuple[np.dtype, ...], limits: tuple[int, ...]
 ) -> Iterator[ScheduleViolation]:
-    """Yield columns of transfers that are not of their type, then those with a value that is not below its limit."""
+    """Yield a violation for each column of the wrong type, then for each column with a value at or above its limit."""
     for name, column, dtype in zip(COLUMN_NAMES, columns, dtypes, strict=True):
         if column.dtype != dtype:
             yield ScheduleViolation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
@@ -300,7 +307,7 @@ def column_violations(
 
 
 def _size_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
-    """Yield sizes that do not fit the collective, and chunks that their shards do not have."""
+    """Yield violations for sizes that do not fit the collective, and for transfers beyond the end of their shard."""
     collective, most = schedule.collective, schedule.chunks_per_shard
     if collective.sizes is None and not collective.name.is_uneven:
         return

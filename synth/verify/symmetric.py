@@ -1,22 +1,21 @@
-"""Verification of symmetric schedules: the rows of one rank, or of the first roots, replayed against the symmetries.
+"""Verification of symmetric schedules from the rows of rank 0 or of a few roots, without the rows of other ranks.
 
-Stepped schedules. Independent of the synthesizers, like `chorale.synth.verify.verify`. Why looking at rank 0 is
-enough: let every generator be an automorphism of the network, and let them take rank 0 to every rank. Hop counts are
-the same on both sides of a symmetry. So if a shard at k hops from rank 0 is always there after step L(k), it is so at
-every rank, for all shards at k hops from that rank, whichever symmetry carried the rows there. Then a row that brings
-shard v over link w -> 0 in step t sends what w has, if L(hops from v to w) < t; and so does its image at every rank.
-This is sufficient. It is not necessary: a schedule that treats shards at equal distance in unequal ways may be right
-and still be refused here; written out, `verify` decides about it.
+Like `chorale.synth.verify.verify`, it is independent of the synthesizers.
+Stepped schedules: why checking rank 0 is enough. Every generator is an automorphism of the network, and together they
+map rank 0 to every rank. Symmetries preserve hop counts. So if rank 0 has all shards at distance k after step L(k),
+then every rank has all shards at distance k from it after this step, whichever symmetry its rows come from. A row that
+brings shard v over link w -> 0 in step t is therefore valid if L(hops from v to w) < t, because w has the shard by
+then, and so are its images at all other ranks. This condition is sufficient but not necessary: a correct schedule that
+treats shards at equal distances differently may be rejected here. Expand such a schedule to check it with `verify`.
 
-Trees. Why looking at the first roots is enough: let the translations be automorphisms of the network that form a group
-of which exactly one member takes the first rank of an orbit to any other rank of it. Shards do not depend on one
-another in an allgather, so a schedule is right if it is right for every shard alone; and the rows of a shard
-are the image, under the one member that takes the first rank of its orbit to its root, of rows that were replayed
-chunk by chunk. Images of routes are routes, over links of equal bandwidth and latency.
-
-What a link carries is the sum, over all members g, of what the base rows put on its preimage under g. A group takes
-every link of an orbit to any other equally often, |group| / |orbit| times, so that is the sum of the base loads over
-the orbit times that number: exact, for every link.
+Trees: why checking the first root of each orbit is enough. The translations are automorphisms of the network. They form
+a group in which exactly one member maps the first rank of an orbit to any given rank of this orbit. In an allgather,
+shards do not depend on one another, so a schedule is correct if it is correct for each shard alone. The rows of any
+shard are the image of rows that were replayed chunk by chunk: those of the first rank of its orbit. Images of routes
+are routes with equal bandwidths and latencies.
+The load of a link is the sum, over all members g, of the load that the base rows put on its preimage under g. The group
+maps every link of an orbit to any other one equally often: |group| / |orbit| times. So the load is exactly the sum of
+the base loads over the orbit, times this number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +39,10 @@ from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, 
 def inspect_symmetric(
     schedule: SymmetricSchedule, size_bytes: int | None
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return the violations of the first check that fails, or the cost (also at `size_bytes`) and the link loads."""
+    """Return (violations of the first check that fails, None), or ([], (cost, link loads)).
+
+    size_bytes: size of the vector for which the cost includes the time in seconds; None for no size
+    """
     violations = list(_whole_violations(schedule))
     total, duplicates = np.zeros(len(schedule.topology.links), dtype=np.int64), 0
     byte_s = None if size_bytes is None else Fraction(size_bytes, bytes_per_second(schedule.topology))
@@ -49,7 +51,7 @@ def inspect_symmetric(
         inspected = _inspected_trees(part) if isinstance(part, SymmetricTrees) else _inspected_gather(part)
         violations = inspected.violations
         if inspected.duplicates and part is schedule.scatter and not violations:
-            # Backwards, a second delivery would be a second addition.
+            # The part runs backwards in time, so delivering a chunk twice means adding a contribution twice.
             text = "the scatter part delivers a chunk for the second time"
             violations = [ScheduleViolation("reduced-twice", text)]
         if violations:
@@ -76,12 +78,12 @@ def inspect_symmetric(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Inspected:
-    """What the inspection of one part found.
+    """Results of the inspection of one part.
 
-    loads:      int64 per link of the part's network: chunks over the whole part
-    duplicates: chunks of the part, at all ranks, that were delivered more than once
-    periods:    for each period, one after the other, (chunks per bandwidth, latency) of transfers that end it: the
-                steps of a gather, trees as a whole
+    loads:      int64 per link of the part's network: chunks that cross it during the part
+    duplicates: number of repeated deliveries of chunks, at all ranks
+    periods:    for each period in time order, (chunks per bandwidth, latency) of the transfers that may end last; each
+                step of a gather is a period, trees take one period
     """
 
     violations: list[ScheduleViolation]
@@ -91,7 +93,7 @@ class _Inspected:
 
 
 def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
-    """Check that the parts are those of the collective, on the network and its transpose."""
+    """Check that the schedule has the parts that its collective needs, each on the correct network."""
     expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
     parts = (schedule.scatter is not None, schedule.gather is not None)
     if expected.get(schedule.collective.name.value) != parts:
@@ -111,7 +113,7 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
         for index in part.generators
         if not is_automorphism(topology, topology.automorphisms[index])
     ]
-    try:  # to make the group again, which fails unless it is one of translations
+    try:  # construct the group again, which raises unless it is a group of translations
         Translations.of(topology, part.generators)
     except InvalidInput as error:
         violations.append(ScheduleViolation("symmetry", str(error)))
@@ -141,7 +143,7 @@ def _inspected_trees(part: SymmetricTrees) -> _Inspected:
 
 
 def _replay_first_roots(part: SymmetricTrees) -> tuple[list[ScheduleViolation], int]:
-    """Replay the shards of the first ranks, a shard at a time; return violations and the chunks delivered twice."""
+    """Replay the shards of the first ranks, one by one. Returns (violations, number of repeated deliveries)."""
     roots, links, base = part.translations.first_ranks, part.topology.links, part.base
     order = np.argsort(base.shard, kind="stable")
     bounds = np.searchsorted(base.shard[order], np.append(roots, part.topology.compute_count))
@@ -181,13 +183,13 @@ def _inspected_gather(part: SymmetricGather) -> _Inspected:
         [(load / link.bandwidth, link.latency_s) for load, link in zip(period, incoming, strict=True) if load]
         for period in loads.tolist()
     ]
-    starts, ends = _intervals(part)  # without gaps: what is more than all chunks came twice
+    starts, ends = _intervals(part)  # they cover all chunks, so any surplus was delivered twice
     duplicates = int((ends - starts).sum()) - ranks * part.chunks_per_shard
     return _Inspected([], loads.sum(axis=0)[part.base_links()], duplicates * ranks, periods)
 
 
 def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check every generator; a `Transversal` already guarantees that they take rank 0 to every rank."""
+    """Check that every generator is an automorphism. That they map rank 0 to all ranks is ensured by `Transversal`."""
     topology, fits = part.topology, True
     for index, generator in enumerate(topology.automorphisms):
         if not is_automorphism(topology, generator):
@@ -204,7 +206,7 @@ def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check types and ranges of the base rows, and that each ends in rank 0 and starts elsewhere."""
+    """Check types and value ranges of the base rows, and that each row leads from another rank to rank 0."""
     bounds, base, links = part.bounds, part.base, part.topology.links
     if part.steps >= NEVER - 1:
         yield ScheduleViolation("steps", f"{part.steps} steps are more than the {NEVER - 2} that can be replayed")
@@ -220,9 +222,9 @@ def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
-    """Check that rank 0 gets every chunk, and that each sender has a chunk before it sends it."""
+    """Check that rank 0 receives every chunk, and that every sender has the chunks in time."""
     base, links = part.base, part.topology.links
-    # The first shard of which rank 0 lacks a chunk.
+    # Find the first shard that is not complete at rank 0.
     starts, ends = _intervals(part)
     covered = np.maximum.accumulate(ends)
     total = part.topology.compute_count * part.chunks_per_shard
@@ -236,7 +238,7 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
     hops = distances_to(part.topology, np.concatenate([[0], links.src[:degree]])).astype(np.int64)
     to_rank_0, at_tail = hops[0], hops[1:]
     step = base.step.astype(np.int64)
-    # What starts at rank 0 is there before the first step, whatever else arrives.
+    # The shard that starts at rank 0 is present before the first step, even if it is delivered again later.
     after = np.full(int(hops.max()) + 1, -1, dtype=np.int64)
     np.maximum.at(after, to_rank_0[base.shard], step)
     after[0] = -1
@@ -250,7 +252,10 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
 
 
 def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return int64 (starts, ends) of the intervals that rank 0 holds in the end, in chunks along all shards, sorted."""
+    """Return (starts, ends) of the chunk intervals that rank 0 has in the end, sorted.
+
+    Chunks are numbered consecutively through all shards, int64.
+    """
     chunks = part.chunks_per_shard
     first = part.base.shard.astype(np.int64) * chunks
     starts = np.concatenate([[0], first + part.base.lo])

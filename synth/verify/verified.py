@@ -1,8 +1,8 @@
-"""The result of verification: violated rules, or a schedule with its exact cost and link loads.
+"""The results of verification: violated rules, or a schedule with its exact cost and link loads.
 
-A step takes as long as its slowest transfer: the latency of its route, plus the largest load / bandwidth of a link on
-the route (full paper, appendix E.3, for routes of one link). The sum over steps is at most `Cost.latency_s` plus the
-vector times `Cost.time_per_byte`, and often less.
+A step takes as long as its slowest transfer. A transfer takes the latency of its route plus the largest load /
+bandwidth of the links on this route (full paper, appendix E.3, for routes of one link). The sum over steps is at most
+`Cost.latency_s` plus the vector size times `Cost.time_per_byte`, and often less.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from chorale.synth.topology.topology import bytes_per_second
 
 @dataclass(frozen=True, slots=True)
 class ScheduleViolation:
-    """`rule` is a stable key for scripts, `message` a sentence for people."""
+    """A violated rule: `rule` is a stable key for scripts, and `message` is a sentence for people."""
 
     rule: str
     message: str
@@ -25,14 +25,14 @@ class ScheduleViolation:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Exact cost terms of a schedule, in the topology's bandwidth unit.
+    """Exact terms of the cost of a schedule.
 
-    steps:            T_L in hops of latency (number of steps, or height of the trees)
-    time_per_byte:    T_B / M, in 1 / bandwidth_unit
-    bandwidth_factor: T_B / (M / B) with B the egress bandwidth of a node; None unless the topology is regular,
+    steps:            number of steps, or height of the trees; T_L is this number of hop latencies
+    time_per_byte:    T_B / M, in 1 / bandwidth_unit of the topology
+    bandwidth_factor: T_B / (M / B), where B is the outgoing bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
-    latency_s:        sum over steps of the largest latency, along its route, of a transfer in the step
-    time_s:           seconds at the size that was passed to verification; else None
+    latency_s:        sum over steps of the largest latency of a route that is used in the step, in seconds
+    time_s:           total time in seconds at the vector size passed to verification; None without a size
     """
 
     steps: int
@@ -44,7 +44,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """Bytes on links as fractions of the vector M, over the whole schedule."""
+    """Loads of links, as fractions of the vector M, over the complete schedule.
+
+    largest, smallest: load of the busiest and of the least busy link
+    total:             sum over all links
+    idle_links:        number of links that carry nothing
+    duplicate_deliveries: number of chunks that ranks received although they already had them
+    """
 
     largest: Fraction
     smallest: Fraction
@@ -55,7 +61,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedSchedule:
-    """A schedule, in any form, that passed verification. Only `chorale.synth.verify.verify` creates one."""
+    """A schedule of either form that has passed verification. Only `chorale.synth.verify.verify` creates instances."""
 
     schedule: AnySchedule
     cost: Cost
@@ -71,10 +77,11 @@ Loads = NDArray[np.int64]
 
 
 def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
-    """Return the exact cost, with the time at `size_bytes` if given.
+    """Return the exact cost of `schedule`, including the time for vectors of `size_bytes` if given.
 
-    Stepped: steps follow one another, each as long as its slowest link. Pipelined: all links stream at once, as long
-    as the slowest one, from one barrier to the next. `loads` is int64[steps, links], in chunks.
+    The steps of a stepped schedule follow one another, and each takes as long as its slowest link. In a pipelined
+    schedule, all links are busy at the same time between two barriers, and the slowest link determines the time.
+    `loads` is int64[steps, links], in chunks.
     """
     topology = schedule.topology
     periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
@@ -92,7 +99,7 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
 
 
 def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return the seconds of a step in which every route is one link. O(links)."""
+    """Return the duration of a step in seconds if every route is a single link. O(links)."""
     links = schedule.topology.links
     kinds = links.bandwidth_class * len(links.latencies_s) + links.latency_class
     most = np.zeros(len(links.bandwidths) * len(links.latencies_s), dtype=np.int64)
@@ -105,7 +112,7 @@ def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fracti
 
 
 def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
-    """Return the seconds of a step over routes of several links."""
+    """Return the duration of a step in seconds if routes consist of several links."""
     links, routes = schedule.topology.links, schedule.routes
     latencies = np.array(links.latencies_s, dtype=object)[links.latency_class[routes.link_ids]]
     carried = loads.astype(object) / np.array(links.bandwidths, dtype=object)[links.bandwidth_class]
@@ -116,7 +123,10 @@ def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fractio
 
 
 def period_latency_s(schedule: Schedule) -> Fraction:
-    """Return the sum over steps of the largest latency along a route used. O(rows log rows + links of routes)."""
+    """Return the sum over steps of the largest latency of a route that is used in the step, in seconds.
+
+    O(rows log rows + links of routes).
+    """
     routes = schedule.routes
     if schedule.topology.links.latencies_s == (Fraction(0),):
         return Fraction(0)
@@ -128,7 +138,7 @@ def period_latency_s(schedule: Schedule) -> Fraction:
 
 
 def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
-    """Return the link loads over the whole schedule, as fractions of the vector M."""
+    """Return a summary of `loads` (int64[steps, links], in chunks) as fractions of the vector M."""
     chunk, total = schedule.chunk_part, loads.sum(axis=0)
     largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
     return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)

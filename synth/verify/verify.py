@@ -1,11 +1,10 @@
-"""Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
+"""Verification: replays a schedule chunk by chunk. Only verified schedules are used for anything else.
 
-This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and checks that every
-chunk is present before it is sent, everything is delivered, and nothing is reduced twice. A schedule in symmetric form
-is replayed at rank 0 only, see `chorale.synth.verify.symmetric`.
-
-A route may begin or end at a switch that multicasts or adds. Such a switch is an actor without memory: for every chunk
-it hands on one sum, in the step in which all its inputs arrive, or sends the result in the step in which it has it.
+This code shares nothing with the synthesizers. It takes any schedule, from any method or file, and checks that every
+chunk is present before it is sent, everything is delivered, and nothing is reduced twice. Schedules in symmetric form
+are verified by `chorale.synth.verify.symmetric`.
+A route may start or end at a switch that multicasts or adds. Such a switch has no memory. For every chunk, it either
+sends one sum in the step in which all inputs arrive, or it sends copies of the result in the step in which it gets it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from chorale.synth.schedule.symmetric import SymmetricSchedule
 
 MEMORY_BYTES = 2**29
-"""Approximate limit of the tables; larger ones are cut into windows of shards."""
+"""Approximate limit of the tables' size in bytes. If it is not enough, shards are replayed in several windows."""
 
 # In the order of `Fault` in kernels/cpp/verify.cpp.
 _FAULTS = (
@@ -70,11 +69,12 @@ _FAULTS = (
 
 
 def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSchedule:
-    """Replay `schedule` and return it as verified. Raises CheckFailed with the first fault.
+    """Replay `schedule` and return it as verified. Raises CheckFailed, which names the first fault.
 
-    With `size_bytes`, the bytes of the whole vector, the cost holds the exact time at that size; InvalidInput where
-    bandwidths count links. Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time; in symmetric
-    form O(generators * links log links + degree * links + rows of rank 0 * log).
+    If `size_bytes`, the size of the complete vector, is given, the cost includes the exact time at this size. Raises
+    InvalidInput if it is given but the topology has no bandwidths in bytes per second. Takes O(chunk deliveries) time
+    and at most about 0.5 GiB for tables; in symmetric form
+    O(generators * links log links + degree * links + rows of rank 0 * log).
 
     >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology
     >>> from chorale.synth.methods.catalog import synthesize_unverified
@@ -91,7 +91,10 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
 
 
 def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
-    """Return the cost of `schedule` without verification, to choose what to verify. O(hops of all rows)."""
+    """Return the cost of `schedule`, assuming that it is correct, to decide what to verify. O(hops of all rows).
+
+    Schedules with switches that add or multicast, and those in symmetric form, are verified.
+    """
     if isinstance(schedule, Schedule) and not schedule.is_in_network:
         return cost_of(schedule, _link_loads(schedule), size_bytes)
     return verify(schedule, size_bytes).cost
@@ -100,7 +103,7 @@ def cost_if_sound(schedule: AnySchedule, size_bytes: int | None = None) -> Cost:
 def inspect(
     schedule: AnySchedule, size_bytes: int | None = None
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
-    """Return (violations, verified schedule or None if there are any); `size_bytes` as in `verify`."""
+    """Return (violations, verified schedule), without a schedule if there are violations. See `verify`."""
     if schedule.form == "columns":
         violations, facts = _inspect_columns(schedule.expand(), size_bytes)
     else:
@@ -118,8 +121,8 @@ def _inspect_columns(
         return violations, None
     replay = _Replay(schedule)
     violations = replay.run()
-    # Sums that do not flow along trees look like these faults; the slower replay of sets decides whether they are
-    # right. "sum-incomplete" occurs alone if each of two ranks sends its contribution to the other.
+    # Correct sums that do not flow along trees can cause these faults too; the slower replay with sets of ranks finds
+    # out. "sum-incomplete" is the only fault if two ranks send each other their contributions.
     may_be_right = any(violation.rule in ("reduced-twice", "sum-incomplete") for violation in violations)
     collective = schedule.collective
     may_be_right &= collective.reduces and collective.sizes is None and not schedule.is_in_network
@@ -133,12 +136,13 @@ def _inspect_columns(
 
 
 class _Replay:
-    """The replay of one schedule by actors: the ranks, then the switches that act.
+    """The replay of one schedule. Actors are the ranks, followed by the switches that add or multicast.
 
-    switches:   node of each switch that acts
-    sums:       number of chunks that each switch adds
-    path:       longest latency between ranks per step, in parts of a second; None if no switch acts
-    duplicates: number of chunks that ranks received although they had them
+    switches:   node index of each switch that adds or multicasts
+    sums:       number of chunks that each of these switches adds up
+    path:       largest latency between ranks per step, in ticks of `Routes.latencies`; None before it is known, or if
+                it is not needed because there are no such switches or no latencies
+    duplicates: number of chunks that ranks received although they already had them
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -158,7 +162,7 @@ class _Replay:
         self.duplicates = 0
 
     def run(self) -> list[ScheduleViolation]:
-        """Return the faults of the first window of shards with faults. O(chunk deliveries)."""
+        """Return the faults in the first window of shards that has any. O(chunk deliveries)."""
         conditions, collective, reduces = self.conditions, self.schedule.collective, self.schedule.transfers.reduce
         violations: list[ScheduleViolation] = []
         if not conditions.reduces and reduces.any():
@@ -184,7 +188,7 @@ class _Replay:
         sum_ends, ends = (np.repeat(column[first:last], counts) for column in (conditions.sum_ends, conditions.ends))
         tables = self._tables(first, last)
         nowhere = self.cells.beyond(self.schedule.collective.sizes)[begin:end]
-        if conditions.reduces and nowhere.any():  # as if it had been added up
+        if conditions.reduces and nowhere.any():  # chunks beyond the end of a shard count as added up
             tables.handed_on[:ranks, nowhere] = 1
             tables.handed_on[sum_ends[nowhere], np.flatnonzero(nowhere)] = 0
         faults: list[ScheduleViolation] = []
@@ -199,7 +203,7 @@ class _Replay:
             faults += _row_fault(fault, start + row)
         self.duplicates += self._chunks_again(first, last, size, tables) if repeated and len(size) else repeated
         if conditions.reduces and members is not None and not faults:
-            # Ranks with nothing to add are done unless they pass sums on. The target of the sum starts with nothing.
+            # Ranks without a contribution count as done unless they forward sums. The target has no contribution.
             handed_on, fed = tables.handed_on[:ranks], tables.fed[:ranks]
             hollow = np.argwhere(~members & (handed_on != 0) & (fed == 0))
             if len(hollow):
@@ -241,7 +245,7 @@ class _Replay:
         return arrived - (held - int(starts))
 
     def _tables(self, first: int, last: int) -> ActorTables:
-        """Return the tables of these shards before the first step: shards to be copied are where they start."""
+        """Return the tables of these shards before the first step, when each is present only where it starts."""
         conditions, offsets, switches = self.conditions, self.cells.offsets, len(self.switches)
         cells = int(offsets[last] - offsets[first])
         actors = self.ranks + switches
@@ -263,7 +267,7 @@ class _Replay:
         )
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield rows with actors instead of nodes."""
+        """Yield the blocks of `row_blocks` with actor numbers instead of node indices."""
         for start, rows in row_blocks(self.schedule, self.cells):
             if self.switches:
                 rows[1:3] = self.actor[rows[1:3]]
@@ -279,7 +283,7 @@ class _Replay:
         return [ScheduleViolation(rule, self.cells.text(begin + cell, actor if is_rank else -1, what) + where)]
 
     def _add_latencies(self, first: int, last: int, cells: int) -> None:
-        """Add the longest path of each step, through any chain of switches."""
+        """Update the largest latency of each step, which may be that of a path through several switches."""
         of_route = self.schedule.routes.latencies(self.schedule.topology.links)[0].astype(np.int64)
         if self.path is None:
             self.path = np.zeros(max(1, self.schedule.steps), dtype=np.int64)
@@ -294,7 +298,7 @@ class _Replay:
             np.maximum(downward, upward, out=downward)
 
     def cost(self, loads: Loads, size_bytes: int | None) -> Cost:
-        """Return the cost of links, or of slower adders, including latencies through chains of switches."""
+        """Return the cost, taking into account limits on adding and latencies of paths through several switches."""
         schedule, topology = self.schedule, self.schedule.topology
         cost = cost_of(schedule, loads)
         chunk = Fraction(1, schedule.chunks_per_shard * topology.compute_count)
