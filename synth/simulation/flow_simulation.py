@@ -68,7 +68,7 @@ class NetworkModel:
 
     @staticmethod
     def usual(topology: Topology, link_gbps: Fraction | None = None) -> NetworkModel:
-        """Return the model to use if no latencies are given: those of the topology, or defaults if all of them are 0."""
+        """Return the model to use if no latencies are given: those of the topology, or defaults if all are 0."""
         if any(topology.links.latencies_s):
             return NetworkModel(link_gbps=link_gbps)
         return NetworkModel.of(0, LINK_LATENCY_US, HOP_US, link_gbps)
