@@ -1,6 +1,6 @@
-"""Independent checkers of the certificates of bounds and all-to-all schedules. They share no code with the searches.
+"""Checks the certificates of bounds and of all-to-all schedules, without using any code of the searches for them.
 
-A bound proves that no schedule is faster; a verified schedule of the same time proves that it can be reached.
+A bound proves that no schedule is faster. A verified schedule that takes the same time proves that it can be reached.
 
 Pairs of trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link satisfy, for every set T
 with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T). Every switch receives at least what it forwards
@@ -59,7 +59,7 @@ def least_tree(cost: Costs, root: int) -> int:
 
 
 def _labels(parent: Sequence[int], root: int) -> tuple[list[int], int]:
-    """Return each node's number in the contracted graph, in which a cycle is one node, and the size of that graph."""
+    """Return (number of each node in the graph in which every cycle is contracted to one node, size of this graph)."""
     label, visited = [-1] * len(parent), [-1] * len(parent)
     count = 0
     for start in range(len(parent)):
@@ -82,7 +82,7 @@ def _labels(parent: Sequence[int], root: int) -> tuple[list[int], int]:
 
 
 def shortest_distances(topology: Topology, prices: Sequence[int], source: int) -> list[int]:
-    """Return the least sum of link prices from `source` to each node. O(links * log links)."""
+    """Return the distance from `source` to each node: the least sum of link prices of a path. O(links * log links)."""
     leaving: list[list[tuple[int, int]]] = [[] for _ in range(topology.node_count)]
     for src, dst, price in zip(topology.links.src.tolist(), topology.links.dst.tolist(), prices, strict=True):
         leaving[src].append((dst, price))
@@ -103,10 +103,10 @@ _RULE = "the certificate of the all-to-all schedule is wrong: {}"
 
 
 def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the proven upper bound on the all-to-all rate; raise CheckFailed if the certificate does not prove it.
+    """Return the upper bound on the all-to-all rate that `certificate` proves. Raises CheckFailed if it proves none.
 
-    Every unit from s to t pays at least their distance by prices, and a link earns at most price * capacity, so rate <=
-    (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
+    Every unit of data from s to t pays at least the distance from s to t by link prices, and a link earns at most
+    price * capacity. So rate <= (sum of price * capacity) / (sum of distances). Exact. O(ranks * links * log links).
     """
     prices = certificate.get("prices")
     if certificate.get("kind") != "alltoall-prices" or not isinstance(prices, list):
@@ -138,9 +138,9 @@ _KINDS = {
 
 
 def check_certificate(topology: Topology, collective: Collective, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that `certificate` proves for `collective`; raise CheckFailed if it proves less.
+    """Return the time per byte that `certificate` claims. Raises CheckFailed if it proves less for `collective`.
 
-    O(links + size of the certificate), plain Python, exact.
+    Exact, in plain Python. O(links + size of the certificate).
     """
     kind = certificate.get("kind")
     if kind not in _KINDS.get(collective.name, ()):
@@ -179,9 +179,10 @@ def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str
 def _by_weighted_cuts(
     topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool
 ) -> Fraction:
-    """Return the time that weighted cuts prove together with the balance of switches.
+    """Return the time per byte that follows from weighted cuts and from the balance of switches.
 
-    A switch that cannot copy must receive what it sends; for sums, one that cannot add must send what it receives.
+    A switch that cannot copy sends at most as much as it receives. For reductions (`outward`), a switch that cannot add
+    sends at least as much as it receives.
     """
     part, counted = "reduce" if outward else "gather", [Fraction(0)] * topology.compute_count
     for name in certificate.get(f"{part}_switches") or ():
@@ -200,7 +201,7 @@ def _by_weighted_cuts(
 
 
 def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
-    """Return the part of the vector that must cross the cut in one direction."""
+    """Return which fraction of the vector must cross the cut in one direction."""
     ranks = topology.compute_count
     within = sum(1 for node in inside if node < ranks)
     if not 0 < within < ranks:
@@ -218,9 +219,9 @@ def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Frac
 
 
 def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_shard: Fraction) -> Fraction:
-    """Return `time_per_shard` if k trees for each of `shards` cannot cross in less time, else 0.
+    """Return `time_per_shard` if the cut cannot carry k trees for each of `shards` in less time, otherwise 0.
 
-    In less time, a link of bandwidth b carries a whole number of trees below k * b * time_per_shard.
+    In less than this time, a link of bandwidth b carries fewer than k * b * time_per_shard trees, a whole number.
     """
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise _failure(f"k = {k}")
@@ -229,10 +230,10 @@ def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_sh
 
 
 def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
-    """Return 2 (groups - 1) / (bandwidth into all groups), corrected for limited adders outside.
+    """Return 2 (groups - 1) / (bandwidth into all groups), corrected for limited adders outside the groups.
 
-    Contract every group to one process. p processes need at least 2 (p - 1) messages to sum an item and to learn the
-    sum: the first that knows the sum has p - 1 messages in its past, and each other process receives one more.
+    To see why, treat every group as one process. p processes need at least 2 (p - 1) messages to compute a sum and tell
+    it to all: the first process that knows the sum depends on p - 1 messages, and each other one receives one more.
     """
     parts = certificate.get("parts")
     if not isinstance(parts, list):
@@ -261,10 +262,11 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
 
 
 def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> Fraction:
-    """Return the sums per second of limited adders outside all groups; 0 if sends are counted.
+    """Return the total rate of sums of limited adders outside all groups, or 0 if sends are counted (`outward`).
 
-    Switches that add (or multicast, if sends are counted) must be in exactly one group. If receipts are counted, an
-    adder with a limit may be outside, because each process still receives every item that it adds once.
+    Switches that add (if sends are counted: switches that multicast) must be in exactly one group. If receipts are
+    counted, an adder with a limit may also be outside all groups, because every process still receives each item that
+    this switch adds up once.
     """
     limited = Fraction(0)
     for node, ability in topology.abilities.items():
@@ -279,7 +281,7 @@ def _outside_sums(topology: Topology, groups: list[set[int]], outward: bool) -> 
 
 
 def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
-    """Return the bandwidths of the links into (out of) `inside`."""
+    """Return the bandwidths of the links into `inside`, or out of it if `outward`."""
     links = topology.links
     near, far = (links.src, links.dst) if outward else (links.dst, links.src)
     member = np.zeros(topology.node_count, dtype=bool)
@@ -289,7 +291,7 @@ def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fract
 
 
 def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield (near end, far end, index into the table of bandwidths) of every link."""
+    """Yield (near end, far end, bandwidth class) of every link. Near is the target, or the source if `outward`."""
     links = topology.links
     near, far = (links.src, links.dst) if outward else (links.dst, links.src)
     return zip(near.tolist(), far.tolist(), links.bandwidth_class.tolist(), strict=True)
@@ -316,7 +318,10 @@ def _failure(fault: str) -> CheckFailed:
 
 
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the claimed bound on pairs of trees, or raise CheckFailed if it is not proved. Exact. O(links * cuts)."""
+    """Return the time per byte that `certificate` claims for pairs of trees. CheckFailed if it proves less.
+
+    Exact. O(links * cuts).
+    """
     claimed, proved = _rational(certificate.get("time_per_byte")), proven_time(topology, certificate)
     if claimed > proved:
         raise _failure(f"{claimed} claimed, {proved} proved")
@@ -324,7 +329,7 @@ def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -
 
 
 def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the time per byte that the weights of `certificate` prove, independently of its claim."""
+    """Return the time per byte that the weights in `certificate` prove, whatever it claims."""
     if certificate.get("kind") != "tree-pairs":
         raise _failure(str(certificate.get("kind")))
     counted = [Fraction(0)] * topology.compute_count
@@ -339,7 +344,7 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 def _prices(
     topology: Topology, certificate: Mapping[str, Any], part: str, counted: list[Fraction], outward: bool
 ) -> list[Fraction]:
-    """Return the price per link for out-trees or in-trees; add the weight of each root to `counted`."""
+    """Return the price of each link for out-trees, or in-trees if `outward`. Adds weights of roots to `counted`."""
     links = topology.links
     heads, tails = (links.src, links.dst) if outward else (links.dst, links.src)
     ends = list(zip(heads.tolist(), tails.tolist(), strict=True))
@@ -379,13 +384,13 @@ def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, 
 
 KIND = "pair-prices"
 MAX_TREES = 2**14
-"""Limit of the sets of switches, times roots if both directions differ, that a check compares."""
+"""Maximum number of trees that a check compares: sets of switches, times roots if both directions differ."""
 
 
 def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
-    """Return the claimed bound on pairs of trees; raise CheckFailed if the prices prove less.
+    """Return the time per byte that `certificate` claims for pairs of trees. CheckFailed if its prices prove less.
 
-    Exact. O(2 ** switches that act * roots * nodes ** 3), with one root if distances are the same in both directions.
+    Exact. O(2 ** switches that add or multicast * roots * nodes ** 3), with one root if distances are symmetric.
     """
     if certificate.get("kind") != KIND:
         raise _failure(str(certificate.get("kind")))
@@ -397,7 +402,11 @@ def check_price_certificate(topology: Topology, certificate: Mapping[str, Any]) 
 
 
 def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fraction:
-    """Return the time per byte that whole prices >= 0 prove; prices: one per link;  sum_prices: by node id of adders"""
+    """Return the time per byte that prices prove. All prices must be whole numbers >= 0.
+
+    prices: one per link
+    sum_prices: price of each sum, by node id of the switches with a limit on adding
+    """
     if not isinstance(prices, list) or len(prices) != len(topology.links) or not all(map(_is_price, prices)):
         raise _failure("other prices than a whole number >= 0 for each link")
     per_sum = _prices_of_sums(topology, sum_prices)
@@ -410,7 +419,7 @@ def time_by_prices(topology: Topology, prices: object, sum_prices: object) -> Fr
 
 
 def tries(topology: Topology, are_symmetric: bool) -> int:
-    """Return the number of cheapest trees that a check compares."""
+    """Return the number of trees that a check has to compare to find the cheapest pair."""
     adders, copiers = _acting(topology)
     sets = (1 << len(adders)) + (1 << len(copiers))
     return sets if are_symmetric else sets * (topology.compute_count + len(topology.abilities))
@@ -444,7 +453,7 @@ def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[i
     are_symmetric = all(distance[one][other] == distance[other][one] for one in nodes for other in nodes)
     if tries(topology, are_symmetric) > MAX_TREES:
         raise _failure(f"more than {MAX_TREES} trees to compare")
-    if are_symmetric:  # then trees over the same nodes cost the same from every root
+    if are_symmetric:  # a tree over given nodes costs the same whichever node is its root
         adders_as_roots, copiers_as_roots, ranks_as_roots = [], [], ranks[:1]
     else:
         adders_as_roots, copiers_as_roots, ranks_as_roots = adders, copiers, ranks
@@ -463,7 +472,7 @@ def _cheapest_pair(topology: Topology, prices: Sequence[int], per_sum: Mapping[i
 
 
 def _least(root: int, ranks: Sequence[int], switches: Sequence[int], cost: Any, per_sum: Mapping[int, int]) -> int:
-    """Return the cost of the cheapest tree from `root` over all ranks and any of `switches`."""
+    """Return the cost of the cheapest tree from `root` that contains all ranks and may contain some `switches`."""
 
     def of_nodes(nodes: Sequence[int]) -> int:
         table: Costs = [[cost(one, other) for other in nodes] for one in nodes]

@@ -47,8 +47,9 @@ from chorale.synth.topology.topology import Topology
 def tight_parts(search: CutSearch) -> list[Nodes]:
     """Return disjoint bottlenecks of allgather, each as small as possible, that cover as many ranks as possible.
 
-    A set T is tight if what must enter it takes as long as the complete allgather. The union of tight sets that share a
-    rank is tight, unless it contains all ranks. Takes one oracle call per set of more than one rank.
+    A set of nodes is a bottleneck (tight) if receiving everything from outside takes as long as the complete allgather.
+    The union of two tight sets with a common rank is tight, unless it contains all ranks. Takes one oracle call per set
+    of more than one rank.
     """
     *_, (time, _) = improving_cuts(search)
     trees_per_bandwidth, k = integral_trees(search.topology, time)
@@ -56,7 +57,7 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     covered = search.ingress[:ranks] == (ranks - 1) * search.scale / time
     search.settled[:] = False
     groups = _Groups({}, np.full(ranks, -1))
-    # With this many times the trees, one more per shard is too many for tight cuts and for no others.
+    # With `slack` times as many trees per shard, adding one more tree is too much for tight cuts but for no other cut.
     slack = ranks
     while (part := search.violated_cut(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
         for image in _images(search, part):
@@ -67,13 +68,17 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Groups:
-    """Disjoint sets of ranks with their switches. of_rank: int64 per rank, the number of its set, or -1."""
+    """Disjoint sets of ranks together with switches.
+
+    nodes:   nodes of each set, by number of the set
+    of_rank: int64 per rank: number of the set that contains it, or -1
+    """
 
     nodes: dict[int, Nodes]
     of_rank: Integers
 
     def join(self, part: Nodes) -> None:
-        """Add `part`, merged with the sets that share a rank with it, unless the union contains all ranks."""
+        """Merge `part` with all sets that have a rank in common with it. No change if the union has all ranks."""
         ranks = len(self.of_rank)
         touched = [number for number in np.unique(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
         union = np.unique(np.concatenate([part, *(self.nodes[number] for number in touched)]))
@@ -86,9 +91,9 @@ class _Groups:
 
 
 def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
-    """Return `part` and its images under known symmetries that share no rank with earlier images.
+    """Return `part` and those of its images under known symmetries that have no rank in common with earlier ones.
 
-    This saves oracle calls. No proof depends on symmetries, because the bound of a set is counted on its links.
+    This saves oracle calls. No proof depends on the symmetries, because bounds are computed from the links of each set.
     """
     ranks = search.topology.compute_count
     taken = np.zeros(ranks, dtype=np.bool_)
@@ -106,9 +111,10 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
 
 
 def single_rank_cuts(search: CutSearch) -> list[Nodes]:
-    """For each rank behind switches, return it with the switches that minimise the bandwidth into the set, if any help.
+    """Return the sets of one rank and switches around it that have less incoming bandwidth than the rank alone.
 
-    Takes one oracle call per rank behind a switch, up to known symmetries.
+    For each rank behind switches, the result contains the set with the least incoming bandwidth, if switches reduce it.
+    Takes one oracle call per rank behind a switch, or fewer if symmetries are known.
     """
     topology = search.topology
     ranks, links = topology.compute_count, topology.links
@@ -120,16 +126,17 @@ def single_rank_cuts(search: CutSearch) -> list[Nodes]:
             search.settled[:ranks] = True
             search.settled[rank] = False
             part = search.violated_cut(Fraction(search.scale), too_many)
-            # The smallest such cut goes to the smallest one around the image of its rank, which comes before switches.
+            # A symmetry maps the smallest cut around a rank to the smallest one around its image. The rank comes first.
             parts |= {int(image[0]): image for image in _images(search, np.array([rank]) if part is None else part)}
     return [parts[rank] for rank in behind if len(parts[rank]) > 1]
 
 
 def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
-    """Return the time per byte of allreduce that the groups `parts`, with all other ranks as single groups, prove.
+    """Return the lower bound on the time per byte of allreduce that follows from the groups `parts`.
 
-    p groups of ranks receive 2 (p - 1) M in total: contract each to one process (bandwidth-optimal pipeline, theorem
-    17 is the case of single ranks, theorem 16 that of two groups in Eulerian networks). O(links * parts).
+    Every rank outside these groups is a group by itself. Treating groups as processes shows that p groups receive
+    2 (p - 1) M in total (bandwidth-optimal pipeline, theorem 17 for single ranks, and theorem 16 for two groups in
+    Eulerian networks). O(links * parts).
     """
     ranks = search.topology.compute_count
     single = np.ones(ranks, dtype=np.bool_)
@@ -149,10 +156,10 @@ _DIRECTIONS = (
 
 
 def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield bounds on allreduce in order of effort; the largest one is the best known.
+    """Yield lower bounds on allreduce, the cheapest to compute first. The largest one is the best known.
 
-    By single ranks, by bottlenecks of allgather, by single cuts, and by ranks with the switches that narrow their
-    links. Each for incoming data and, on one-way networks, also for outgoing data.
+    The bounds consider single ranks, bottlenecks of allgather, single cuts, and ranks together with switches that
+    narrow their links. All consider incoming data and, on one-way networks, also outgoing data.
     """
     directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
     searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
@@ -175,12 +182,12 @@ def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
 
 
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
-    """Return the best known lower bound on T_B / M of `collective`, valid for any schedule.
+    """Return the best known lower bound on T_B / M of `collective`. It holds for every schedule.
 
-    For allgather, reduce_scatter, broadcast and reduce this is the optimum (see `Optimum` for one-way networks). No
-    flows are computed if single ranks are the bottleneck.
+    For allgather, reduce_scatter, broadcast and reduce this is the optimum (see `Optimum` for one-way networks). The
+    search is fast if a single rank is the bottleneck.
 
-    achieved: time of a verified schedule; the search ends as soon as a bound meets it
+    achieved: time per byte of a verified schedule; the search ends as soon as a bound reaches it
 
     >>> from synth import parse_collective, parse_topology
     >>> str(lower_bound(parse_topology("ring:4"), parse_collective("allreduce")).value)
@@ -198,11 +205,11 @@ def lower_bound(topology: Topology, collective: Collective, achieved: Fraction |
 
 
 MAX_REACH = 2**30
-"""Limit of links times hops between the furthest nodes: a flow along a long path is found hop by hop."""
+"""Limit of links times hops between the nodes furthest apart, because flows along a path are found hop by hop."""
 
 
 def require_reach(topology: Topology) -> None:
-    """Raise InvalidInput for a network so long and large that the search for cuts would take minutes."""
+    """Raise InvalidInput if paths in the network are so long that the search for cuts would take minutes."""
     links = topology.links
     if topology.node_count * len(links) <= MAX_REACH:
         return
@@ -234,14 +241,15 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 MAX_PRICED_CELLS = 2**18
-"""Largest product of ranks and links for which the bound by hops is computed; its checker takes a second then."""
+"""Largest product of ranks and links for which the bound by hops is computed. Checking it then takes a second."""
 
 
 def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield bounds by the exchange of single ranks, bottlenecks of allgather and boxes, and by hops over all bandwidth.
+    """Yield lower bounds on the time of an all-to-all.
 
-    A box is a set of nodes joined by wider links. `chorale.synth.methods.alltoall` finds prices of links that prove
-    more.
+    Some follow from the data that single ranks, bottlenecks of allgather, and boxes (nodes joined by wider links) must
+    exchange with the others. The last is the number of hops of all data divided by the total bandwidth. Link prices
+    from `chorale.synth.methods.alltoall` prove better bounds.
     """
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)
@@ -249,7 +257,7 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
             yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
         yield from (Bound(cut_direction(spread), node_set(box), _exchange_time(search, box)) for box in _boxes(search))
     if topology.compute_count * len(topology.links) <= MAX_PRICED_CELLS:
-        # A price of 1 for every link: all data cross as many links as there are hops, at least.
+        # With a price of 1 for every link, data pay at least the number of hops from their source to their target.
         ranks = topology.compute_count
         hops = int(distances_to(topology, np.arange(ranks))[:, :ranks].sum(dtype=np.int64))
         integers, scale = topology.links.integer_bandwidths()
@@ -258,7 +266,7 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
 
 
 def _boxes(search: CutSearch) -> Iterator[Nodes]:
-    """For each bandwidth, yield the nodes joined by wider links whose exchange with the others takes longest."""
+    """Yield, per bandwidth, the component of nodes joined by wider links that needs longest for its outside traffic."""
     nodes, ranks, links = search.topology.node_count, search.topology.compute_count, search.topology.links
     rates = np.array([float(each) for each in links.bandwidths])[links.bandwidth_class]
     for bandwidth in sorted(links.bandwidths)[:-1]:
@@ -268,12 +276,12 @@ def _boxes(search: CutSearch) -> Iterator[Nodes]:
         entering = np.bincount(labels[links.dst[crosses]], rates[crosses], minlength=nodes)
         inside = np.bincount(labels[:ranks], minlength=nodes)
         seconds = inside * (ranks - inside) / np.maximum(entering, rates.min())
-        if seconds.any():  # rounded, only for this choice: bounds are counted exactly
+        if seconds.any():  # approximate, but only used to choose a box: its bound is computed exactly
             yield np.flatnonzero(labels == int(np.argmax(seconds)))
 
 
 def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
-    """Return the time per byte in which every rank inside `cut` receives from every rank outside."""
+    """Return the least time per byte for every rank inside `cut` to receive its data from all ranks outside."""
     ranks = search.topology.compute_count
     inside = int(np.count_nonzero(cut < ranks))
     return inside * search.time_per_shard(cut) / ranks
@@ -282,21 +290,23 @@ def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
 _MOST_NEIGHBOURS = 16
 _MOST_PASSING = 32
 _SMALL = 200
-"""Largest number of nodes for which more than the neighbouring switches of a group are tried."""
+"""Up to this number of nodes, switches that are not direct neighbours of a group are tried too."""
 FEW_ACTORS = 14
-"""Largest number of ranks and acting switches for which partitions are improved by moving one node at a time."""
+"""Up to this number of ranks and switches that add or multicast, partitions are improved by moving single nodes."""
 
 Label = list[int]
-"""The group of each node, -1 for none."""
+"""The number of the group that each node belongs to, -1 for none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedFabric:
-    """The links of a network, grouped by the end at which receipts (or sends) are counted.
+    """A network prepared to bound allreduce by the data that groups of nodes receive (or send).
 
-    into, far:  per node, (other end, bandwidth in units) of the links at this end, and at the opposite end
-    processing: switches that must be part of a process if receipts (or sends) are counted
-    limits:     sums per second of switches with a limit, in units
+    into:       (source, bandwidth) of each node's incoming links; (target, bandwidth) of its outgoing links for sends
+    far:        the same for links in the opposite direction
+    processing: switches that must be in a group if receipts (or sends) are counted
+    limits:     rate of sums of each switch that has a limit, in units of bandwidth
+    scale:      number of these units per bandwidth unit of the topology
     """
 
     topology: Topology
@@ -308,7 +318,7 @@ class GroupedFabric:
 
     @staticmethod
     def of(topology: Topology, outward: bool) -> GroupedFabric:
-        """Return the fabric for counting receipts, or sends if `outward`. O(links)."""
+        """Return the fabric to count received data, or sent data if `outward`. O(links)."""
         links = topology.links
         units, scale = links.integer_bandwidths()
         near, far = (links.src, links.dst) if outward else (links.dst, links.src)
@@ -328,11 +338,11 @@ class GroupedFabric:
         return GroupedFabric(topology, into, back, processing, limits, scale)
 
     def entering(self, group: set[int]) -> int:
-        """Return the bandwidth of the links into `group`."""
+        """Return the total bandwidth of the links into `group` (out of it if sends are counted), in units."""
         return sum(width for node in group for other, width in self.into[node] if other not in group)
 
     def grouped(self, label: Label, members: set[int]) -> list[set[int]]:
-        """Return the labelled groups; switches without a rank join the group where they add the least bandwidth."""
+        """Return the groups of `label`. Groups of switches only are merged into the group where they cost the least."""
         groups: dict[int, set[int]] = {}
         for node, name in enumerate(label):
             if name >= 0:
@@ -360,7 +370,7 @@ class GroupedFabric:
                     if index not in costs:
                         joined = self._with_passing(homes[index] | switches, self.processing)
                         added = joined - homes[index]
-                        # The change of the bandwidth into the group.
+                        # By how much the bandwidth into the group grows.
                         costs[index] = sum(
                             self._opened(each, joined) - self._shut(each, homes[index]) for each in added
                         )
@@ -370,7 +380,7 @@ class GroupedFabric:
         return min(costs, key=lambda index: (costs[index], index), default=0)
 
     def _with_passing(self, group: set[int], members: set[int]) -> set[int]:
-        """Return `group` with surrounding switches that reduce its incoming bandwidth, found greedily."""
+        """Return `group` with those surrounding switches that reduce its incoming bandwidth. Chosen greedily."""
         around = self._passing_around(group, members)
         if not around:
             return set(group)
@@ -391,7 +401,10 @@ class GroupedFabric:
         return min(grown, shrunk, key=self.entering)
 
     def _passing_around(self, group: set[int], members: set[int]) -> set[int]:
-        """Return forwarding switches that reach `group` through such switches; on large networks, neighbours only."""
+        """Return the switches outside `members` that reach `group` through other switches of this kind.
+
+        On large networks, only direct neighbours of the group are returned.
+        """
         around, waiting = set[int](), sorted(group)
         most = _MOST_PASSING if self.topology.node_count <= _SMALL else 0
         while waiting:
@@ -410,7 +423,10 @@ class GroupedFabric:
         return sum(width for other, width in self.into[node] if other not in group)
 
     def proven_time(self, groups: Sequence[set[int]], outside: Iterable[int]) -> Fraction | None:
-        """Return the time per byte that `groups` prove with limited adders `outside`; None for fewer than two."""
+        """Return the time per byte that follows from `groups`, or None for fewer than two groups.
+
+        outside: switches with a limit on adding that belong to no group
+        """
         count = len(groups)
         if count < 2:
             return None
@@ -420,7 +436,7 @@ class GroupedFabric:
         return self.scale / rate
 
     def improved(self, label: Label, members: set[int], outside: Sequence[int]) -> Label:
-        """Return `label` improved by moving single nodes to other groups and by merging groups."""
+        """Return labels that prove a larger time, found by moving single nodes and merging groups of `label`."""
         best, value = list(label), self._proved(label, members, outside)
         is_better = True
         while is_better:
@@ -437,7 +453,7 @@ class GroupedFabric:
 
 
 def _neighbours(label: Label, ranks: int) -> Iterator[Label]:
-    """Yield labels that differ from `label` by one node in another group or alone, or by two merged groups."""
+    """Yield variants of `label`: one node is moved to another group or to a new one, or two groups are merged."""
     names = sorted({name for name in label if name >= 0})
     for node, name in enumerate(label):
         for other in [*names, node] if name >= 0 else []:
@@ -454,12 +470,12 @@ _MOST_WIDTHS = 16
 
 
 def in_network_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound | None:
-    """Return the best bound known on `collective` if switches multicast and add; None if no switch does either.
+    """Return the best known bound on `collective` if switches may multicast and add, or None if no switch can.
 
-    Cuts hold for any schedule, groups for every schedule that copies and adds. The bound differs from `lower_bound`
-    only for allreduce; the other collectives are bounded by cuts.
+    Bounds from cuts hold for any schedule. Bounds from groups hold for every schedule that only copies and adds. The
+    result differs from `lower_bound` only for allreduce, because the other collectives are bounded by cuts.
 
-    achieved: time of a verified schedule; the search ends as soon as a bound meets it
+    achieved: time per byte of a verified schedule; the search ends as soon as a bound reaches it
 
     >>> from synth import parse_collective, parse_topology
     >>> allreduce = parse_collective("allreduce")
@@ -480,9 +496,9 @@ def in_network_bound(topology: Topology, collective: Collective, achieved: Fract
 
 
 def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
-    """Return the best bound known for ranks alone; see `lower_bound`.
+    """Return the best known bound on schedules in which switches only forward data; see `lower_bound`.
 
-    A bound with switches that act also holds for ranks alone, and is sometimes larger.
+    Bounds that allow switches to add and multicast hold for these schedules too, and are sometimes larger.
     """
     alone = lower_bound(topology, collective, achieved)
     if achieved is not None and alone.value >= achieved:
@@ -492,14 +508,15 @@ def bound_of_ranks(topology: Topology, collective: Collective, achieved: Fractio
 
 
 def stronger(first: Bound, second: Bound) -> Bound:
-    """Return the larger bound, the first of equals."""
+    """Return the larger of two bounds, or the first if they are equal."""
     return second if second.value > first.value else first
 
 
 def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
-    """Return the best bound for schedules like this one, with switches that act or of ranks alone; see `lower_bound`.
+    """Return the best known bound on schedules of the same kind as `schedule`; see `lower_bound`.
 
-    The certificate of an all-to-all has prices of links that prove more than cuts.
+    The kind is whether switches add or multicast. The certificate of an all-to-all schedule contains link prices, which
+    prove a better bound than cuts.
     """
     priced = _by_prices(schedule)
     if priced is not None and priced.value >= achieved:
@@ -510,7 +527,7 @@ def bound_of_schedule(schedule: AnySchedule, achieved: Fraction) -> Bound:
 
 
 def _by_prices(schedule: AnySchedule) -> Bound | None:
-    """Return the unchecked bound in the certificate of an all-to-all, or None if there is none or it is malformed."""
+    """Return the bound in an all-to-all certificate without checking it. None if it is missing or malformed."""
     certificate = schedule.certificate
     if schedule.collective.name != CollectiveName.ALLTOALL or certificate.get("kind") != "alltoall-prices":
         return None
@@ -552,7 +569,10 @@ def _is_bidirectional(topology: Topology) -> bool:
 
 
 def _partitions(topology: Topology, members: set[int], spread: Collective) -> Iterator[list[int]]:
-    """Yield labels per node, -1 for none: ranks alone; joined by wide links; the bottlenecks of ranks alone."""
+    """Yield groups of nodes as labels: single ranks; nodes joined by wide links; the bottlenecks of allgather.
+
+    A label is -1 for nodes that belong to no group.
+    """
     ranks = topology.compute_count
     alone = [*range(ranks), *([-1] * topology.switch_count)]
     yield list(alone)

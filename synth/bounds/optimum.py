@@ -1,4 +1,4 @@
-"""The optimum of collectives that spread along trees: its time, its bottleneck cut, and the trees that reach it.
+"""Computes the optimum of collectives along trees: the time, the bottleneck cut, and the number of trees that reach it.
 
 Weights w say how many shards start at each rank, and all shards must reach all ranks. A set of nodes T with a rank
 then needs at least w(outside T) / (bandwidth into T) time per shard, and the optimum is the maximum over all T
@@ -6,10 +6,10 @@ then needs at least w(outside T) / (bandwidth into T) time per shard, and the op
 reduce_scatter and reduce are the same on the transpose. The maximum is found by Newton's method: guess a time, ask
 the oracle for a cut that takes longer, continue with the time of that cut.
 
-The smallest k: with k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b) trees. Cuts that
-need the whole time leave no room for rounding: U * b must be whole on each of their links, so k is a multiple of some
-k0. The room of other cuts grows with k: multiples of k0 are tried in turn, and every cut that refuses one of them is
-tested first for the next.
+The smallest k is found as follows. With k trees per shard and U = k * time, a link of bandwidth b carries floor(U * b)
+trees. Cuts that need all of the time leave no room for rounding: U * b must be whole on each of their links, so k is a
+multiple of some k0. Other cuts have more room the larger k is. Multiples of k0 are tried in ascending order, and every
+cut that rules out one of them is tested first for the next.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from chorale.synth.topology.automorphism import checked_orbits
 from chorale.synth.topology.topology import Topology, transpose
 
 _MANY_RANKS = 512
-"""From this number of ranks on, symmetries are used, so that cuts around one rank of each orbit are enough."""
+"""From this number of ranks on, symmetries are used, so that only cuts around one rank per orbit are tested."""
 
 Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""
@@ -48,16 +48,16 @@ Nodes = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutSearch:
-    """A search over the cuts of a network for increasing times: ranks that have passed stay settled.
+    """A search for cuts that need ever more time. Ranks that pass a test are not tested again for longer times.
 
     Attributes:
-        weights: int64 per node, shards that start there (0 for switches).
+        weights: int64 per node, number of shards that start there (0 for switches).
         units: int64 per link, bandwidth in units of 1 / `scale`.
-        useful: links without self-loops.
-        busiest: largest number of useful links into one node.
-        ingress: int64 per node, bandwidth of its incoming links in units.
-        settled: flags of ranks around which every cut is known to hold.
-        typical: flags of ranks; known symmetries map one of them to any other rank.
+        useful: ids of the links that are not self-loops.
+        busiest: largest number of useful links into a node.
+        ingress: int64 per node, total bandwidth of its incoming links in units.
+        settled: flags of ranks; True if all cuts around the rank are known to be wide enough.
+        typical: flags of ranks; True for one rank per orbit, which known symmetries map to the rest of its orbit.
     """
 
     topology: Topology
@@ -74,9 +74,9 @@ class CutSearch:
 
     @staticmethod
     def of(topology: Topology, weights: Integers) -> CutSearch:
-        """Return a new search; weights: int64 per rank. O(links log links).
+        """Return a new search with these weights, int64 per rank. O(links log links).
 
-        Symmetries are used on large networks whose ranks all have the same weight.
+        Symmetries are used if the network is large and all ranks have the same weight.
         """
         links = topology.links
         units, scale = links.integer_bandwidths()
@@ -89,7 +89,7 @@ class CutSearch:
         everywhere[: topology.compute_count] = weights
         graph, half_arcs = residual_graph(topology.node_count, links.src[useful], links.dst[useful])
         settled = np.zeros(topology.node_count, dtype=np.bool_)
-        # Flags of the first rank of every orbit of known symmetries (each checked), if weights are equal.
+        # If weights are equal, only the first rank of every orbit under known symmetries (each checked) is typical.
         typical = np.ones(topology.compute_count, dtype=np.bool_)
         if len(typical) >= _MANY_RANKS and topology.automorphisms and np.all(weights == weights[0]):
             typical[:] = False
@@ -99,7 +99,7 @@ class CutSearch:
         )
 
     def narrowest_rank(self) -> Nodes:
-        """Return the rank that needs the longest time to receive everything, as a cut. O(ranks log ranks)."""
+        """Return the cut around the single rank that needs longest to receive everything. O(ranks log ranks)."""
         ranks = self.topology.compute_count
         weights, ingress = self.weights[:ranks], self.ingress[:ranks]
         total = int(weights.sum())
@@ -115,9 +115,9 @@ class CutSearch:
     def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
         """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, or None if all cuts can.
 
-        A link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`. floor(U * b) / k must not decrease
-        from call to call, because settled ranks are not tested again. The cut is the smallest one around its sink.
-        O(links) and few flows. Raises InvalidInput if amounts would exceed 64 bits.
+        The cut is the smallest one around its sink. A link of bandwidth b carries floor(U * b) trees, where U is
+        `trees_per_bandwidth`. From call to call, floor(U * b) / k must not decrease, because settled ranks are not
+        tested again. O(links) and a few flows. Raises InvalidInput if amounts would exceed 64 bits.
 
         sinks: flags per rank; None for all ranks
         """
@@ -137,7 +137,7 @@ class CutSearch:
         return int(self.weights.sum() - self.weights[cut].sum())
 
     def entering(self, cut: Nodes) -> list[tuple[Fraction, int]]:
-        """Return (bandwidth, number of links) of the links that lead into `cut`. O(links)."""
+        """Return the links into `cut` as pairs (bandwidth, number of links with this bandwidth). O(links)."""
         links = self.topology.links
         inside = np.zeros(self.topology.node_count, dtype=np.bool_)
         inside[cut] = True
@@ -148,7 +148,7 @@ class CutSearch:
         return present
 
     def time_per_shard(self, cut: Nodes) -> Fraction:
-        """Return the time that `cut` proves: the shards outside over the bandwidth into it. O(links)."""
+        """Return the time per shard that `cut` needs at least: shards outside / bandwidth into it. O(links)."""
         bandwidth = sum((value * count for value, count in self.entering(cut)), Fraction(0))
         return self.outside_weight(cut) / bandwidth
 
@@ -172,7 +172,10 @@ MAX_ORACLE_CALLS = 128
 
 @dataclass(frozen=True, slots=True)
 class FewestTrees:
-    """k trees per shard reach the time. is_proven: no smaller k does with trees that are guaranteed to exist."""
+    """A number k of trees per shard that reaches the optimum.
+
+    is_proven: whether no smaller k reaches it with trees that are guaranteed to exist
+    """
 
     k: int
     is_proven: bool
@@ -180,7 +183,7 @@ class FewestTrees:
 
 @dataclass(frozen=True, slots=True)
 class _CutRoom:
-    """A cut: shards outside, and (bandwidth, number of links) into it."""
+    """A cut, reduced to the number of shards outside and (bandwidth, number of links) of the links into it."""
 
     outside: int
     entering: tuple[tuple[Fraction, int], ...]
@@ -191,9 +194,9 @@ class _CutRoom:
 
 
 def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
-    """Return (U, k) with U / k = `time_per_shard` and the smallest k such that U * b is whole for every link.
+    """Return (U, k) with U / k = `time_per_shard` and the smallest k for which U * b is whole on every link.
 
-    Bandwidth-optimal pipeline, proposition 3, for rational bandwidths.
+    Generalises proposition 3 of the bandwidth-optimal pipeline paper to rational bandwidths.
     """
     bandwidths = topology.links.bandwidths
     scale = math.lcm(*(bandwidth.denominator for bandwidth in bandwidths))
@@ -204,11 +207,12 @@ def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fracti
 
 
 def fewest_trees(search: CutSearch, time_per_shard: Fraction, cut: Nodes) -> FewestTrees:
-    """Return the smallest k that reaches the optimum `time_per_shard`, which `cut` proves.
+    """Return the smallest k that reaches the optimum `time_per_shard`, which follows from `cut`.
 
-    If switches receive as much as they send with whole U * b on all links, they must also do so with k, so that trees
-    are guaranteed to exist. After `MAX_MULTIPLES` multiples, or `MAX_ORACLE_CALLS` that only the oracle refused, the
-    next doubling that holds is used without proof. Usually k0 makes all links whole, without calling the oracle.
+    If switches receive at least as much as they send when U * b is whole on all links, this must also hold for k, so
+    that trees are guaranteed to exist. The search for the smallest k gives up after `MAX_MULTIPLES` multiples of k0 or
+    `MAX_ORACLE_CALLS` calls of the oracle. Then k is doubled until it is large enough, and is not proven to be the
+    smallest. Usually U * b is whole on all links with k0, and the oracle is not needed.
     """
     _, enough = integral_trees(search.topology, time_per_shard)
     step = _needed(search, time_per_shard, cut)
@@ -241,13 +245,13 @@ def _by_doubling(search: CutSearch, time: Fraction, k: int, enough: int, is_bala
 
 
 def _refusing(search: CutSearch, rate: Fraction, k: int) -> Nodes | None:
-    """Return a cut that does not carry k trees per shard; the ranks of all orbits are tested again."""
+    """Return a cut that cannot carry k trees per shard, or None. One rank of every orbit is tested again."""
     search.settled[:] = False
     return search.violated_cut(rate, k, search.typical)
 
 
 def _needed(search: CutSearch, time: Fraction, cut: Nodes) -> int:
-    """Return the smallest k with k * time * b whole on every link into `cut`."""
+    """Return the smallest k for which k * time * b is whole on every link into `cut`."""
     return math.lcm(*((time * width).denominator for width, _ in search.entering(cut)))
 
 
@@ -256,7 +260,7 @@ def _known(search: CutSearch, cut: Nodes) -> _CutRoom:
 
 
 def _switches_pass_on(topology: Topology, trees_per_bandwidth: Fraction) -> bool:
-    """Return whether every switch receives at least as many trees as it may send, so that it can be removed."""
+    """Return whether the links into every switch carry at least as many trees as those out, so that it is removable."""
     if not topology.switch_count:
         return True
     links = topology.links
@@ -273,15 +277,15 @@ class Bound:
 
     Attributes:
         kind: how the bound is proved.
-            "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth of the links there.
+            "into", "out-of": data that must enter (leave) `nodes`, divided by the bandwidth into (out of) `nodes`.
             "received", "sent": p groups of ranks receive (send) 2 (p - 1) M in an allreduce, divided by the sum of the
             bandwidths into (out of) them. The groups are `parts`, which may contain switches, and every other rank.
             "alltoall-prices": data from rank to rank pay at least the distance by `prices`, one per link, and a link
             earns at most its price times its bandwidth.
             "cuts-into", "cuts-out-of": the cuts `parts`, weighted by `prices`. A link pays for each cut that it enters
             (leaves); what a switch that cannot copy (add) receives pays for what it sends, by `worth`.
-        k: the bound holds for schedules of k trees per shard; None: for all schedules.
-        in_network: the bound holds if switches multicast and add; otherwise for copies and sums at ranks.
+        k: if not None, the bound only holds for schedules of k trees per shard.
+        in_network: whether the bound also holds if switches multicast and add; otherwise only ranks copy and add.
     """
 
     kind: str
@@ -294,7 +298,7 @@ class Bound:
     worth: tuple[tuple[int, int], ...] = ()
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
-        """Return the bound as a JSON document, with nodes by id."""
+        """Return the bound as a JSON document, in which nodes are given by their ids."""
         document: dict[str, Any] = {"kind": self.kind, "nodes": self._names(topology, self.nodes)}
         if self.kind in ("received", "sent"):
             document["parts"] = [self._names(topology, part) for part in self.parts]
@@ -315,7 +319,7 @@ class Bound:
         return document | {"time_per_byte": str(self.value)}
 
     def _crossing(self, topology: Topology) -> NDArray[np.bool_] | None:
-        """Return which links the bound counts, bool[links], or None for all."""
+        """Return a mask of the links on which the bound depends, or None if it may depend on all links."""
         groups = [self.nodes] if self.kind in ("into", "out-of") else self.parts
         known = topology.provenance
         if known is None or not known.guessed or self.kind not in ("into", "out-of", "received", "sent"):
@@ -342,22 +346,24 @@ Direction = Literal["into", "out-of"]
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The least bandwidth time of a collective by k trees per shard, and the cut that proves it.
+    """The least bandwidth time of a collective along k trees per shard, and the cut that proves it.
 
-    Trees reach it on every network without switches, and with switches if each has at least as much floor(U * b) in as
-    out (theorem 4; the reverse for reductions): on all bidirectional networks, and for unrestricted k on all Eulerian
-    networks. Elsewhere it is a bound, and such trees may not exist.
+    Trees reach this time on every network without switches. They also do if the sum of floor(U * b) over the links into
+    every switch is at least that over the links out of it (theorem 4; the reverse for reductions). This holds on all
+    bidirectional networks, and for unrestricted k on all Eulerian networks. On other networks the time is only a lower
+    bound, and trees that reach it may not exist.
 
     Attributes:
-        shards: number of shards of the vector: N, or 1 for broadcast and reduce.
+        shards: number of shards that the vector consists of: N, or 1 for broadcast and reduce.
         trees_per_bandwidth: U, the smallest value for which k trees per shard can be packed if a link of bandwidth b
             carries floor(U * b) trees.
         k: trees per shard.
-        direction, cut: moving everything into (out of) these nodes, in ascending order, takes the whole time.
-        is_k_fixed: k was requested: the bound holds for schedules of k trees per shard, not for all.
-        is_fewest: no smaller k reaches the time with trees that are guaranteed to exist. False: the search for a
-            smaller k was given up, or k was requested.
-        least_time: time per shard that the cut proves, if k trees per shard take longer (`optima`); else None.
+        direction, cut: nodes, in ascending order, for which moving all data into (out of) them takes all of the time.
+        is_k_fixed: whether the user requested k; then the bound only holds for schedules of k trees per shard.
+        is_fewest: whether no smaller k reaches the time with trees that are guaranteed to exist. False if the search
+            for a smaller k was given up, or if k was requested.
+        least_time: time per shard that the cut proves if k trees per shard take longer than this (see `optima`), else
+            None.
     """
 
     shards: int
@@ -381,21 +387,21 @@ class Optimum:
 
     @property
     def bound(self) -> Bound:
-        """The lower bound, which `check_certificate` can check."""
+        """The lower bound in a form that `check_certificate` can check."""
         proven = self.least_time or self.time_per_shard
         return Bound(self.direction, self.cut, proven / self.shards, self.k if self.is_k_fixed else None)
 
     def is_reached_by_trees(self, topology: Topology) -> bool:
-        """Return whether such trees are guaranteed to exist on `topology`, by what its switches receive and send."""
+        """Return whether trees that reach the optimum are guaranteed to exist on `topology` (see above)."""
         inward = topology if self.direction == "into" else transpose(topology)
         return _switches_pass_on(inward, self.trees_per_bandwidth)
 
 
 def optimum(topology: Topology, collective: Collective) -> Optimum:
-    """Return the optimum over all schedules, with the smallest k whose trees reach it. Few flows, mostly below N.
+    """Return the optimum over all schedules, with the smallest number k of trees per shard that reaches it.
 
-    The search for the smallest k may be given up (see `is_fewest`). Raises InvalidInput for allreduce and alltoall, and
-    if amounts would exceed 64 bits.
+    The search for the smallest k may give up (see `is_fewest`). Usually computes fewer than N flows. Raises
+    InvalidInput for allreduce and alltoall, and if amounts would exceed 64 bits.
     """
     search = search_for(topology, collective)
     for time, cut in improving_cuts(search):
@@ -409,7 +415,7 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
-    """Return the search over the cuts of allgather or broadcast, on the transpose for reduce_scatter and reduce."""
+    """Return a search for the cuts that limit `collective`. It is on the transpose for reduce_scatter and reduce."""
     rooted = collective.is_rooted
     if not rooted and collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
         known = "allgather, reduce_scatter, broadcast and reduce"
@@ -425,10 +431,10 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
-    """Yield cuts with the time per shard that they prove, in increasing order; the last one is the optimum.
+    """Yield (time per shard, cut that needs it), in ascending order. The last time is the optimum.
 
-    Newton's method on rationals (Dinkelbach): mostly one to three cuts. Symmetries map the cuts around a rank to
-    those around its image, so one rank of each orbit is enough.
+    Uses Newton's method on rationals (Dinkelbach), which usually takes one to three cuts. Symmetries map the cuts
+    around a rank to those around its image, so one rank per orbit is tested.
     """
     cut: Nodes | None = search.narrowest_rank()
     while cut is not None:
@@ -438,7 +444,7 @@ def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
 
 
 def cut_direction(collective: Collective) -> Direction:
-    """Return the direction in which data of the collective must cross a cut."""
+    """Return whether cuts limit the data that a set of nodes must receive ("into") or send ("out-of")."""
     outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     return "out-of" if collective.name in outward else "into"
 
@@ -454,11 +460,12 @@ def node_set(cut: Nodes) -> tuple[int, ...]:
 
 
 def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optimum:
-    """Return the smallest U such that links of floor(U * b) trees carry k trees per shard, with the cut that it fills.
+    """Return the optimum with exactly k trees per shard, and the cut that limits it.
 
-    Within 1 / (k * smallest bandwidth) of `optimum` in time per shard (bandwidth-optimal pipeline, theorems 13 to
-    15). Parallel links are rounded down one by one. Each cut that fails gives the next U to try, the smallest one at
-    which it holds. Raises InvalidInput for k < 1, and as `optimum` does.
+    This is the smallest U for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b)
+    trees. The time per shard is within 1 / (k * smallest bandwidth) of `optimum` (bandwidth-optimal pipeline, theorems
+    13 to 15). Parallel links are rounded down separately. Starting with one rank, each cut that is too narrow gives the
+    next U to try: the smallest one that is enough for this cut. Raises InvalidInput for k < 1, and as `optimum` does.
     """
     if k < 1:
         raise InvalidInput("there must be at least one tree per shard", f"k = {k}", "choose k >= 1")
@@ -474,9 +481,10 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
 
 
 def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:
-    """Return the smallest U at which floor(U * b), summed over the links into `cut`, covers the trees from outside.
+    """Return the smallest U for which the links into `cut` carry k trees for each shard outside.
 
-    Rounding down removes at most one tree per link; U grows until enough links carry one more. O(d log d) for d links.
+    A link of bandwidth b carries floor(U * b) trees. Rounding down costs at most one tree per link, so U is increased
+    until enough links carry one more. O(d log d) for d links.
     """
     entering = search.entering(cut)
     need = search.outside_weight(cut) * k
@@ -492,7 +500,7 @@ def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:
 
 
 FEW_TREES = 96
-"""Up to this number of trees per root, the exact optimum is used, whatever gap is accepted."""
+"""Up to this number of trees per root, the exact optimum is used even if a gap is accepted."""
 
 COARSE_K = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128, 181, 256, 512, 1024, 2048, 4096)
 """Average numbers of trees per root to try if roots have different numbers of trees."""
@@ -504,11 +512,14 @@ _MOST_TREES = 2**20
 def close_rates(
     search: CutSearch, time_per_shard: Fraction, cut: Nodes, gap: Fraction
 ) -> Iterator[tuple[Fraction, int]]:
-    """Yield (U, k), k ascending, with which trees take at most `gap` longer than the optimum `time_per_shard`.
+    """Yield (U, k), with ascending k, for which trees take at most `gap` longer than the optimum `time_per_shard`.
+    U is the smallest value for which all cuts carry k trees per shard if a link of bandwidth b carries floor(U * b).
+    This is useful for measured bandwidths: they have large denominators, so reaching the optimum exactly would take
+    millions of trees. Tries every k up to 512, then k in steps of about 5 %. Cuts that were too narrow for another k
+    rule out most of them.
 
-    `cut` proves the optimum. U is the smallest value at which links of floor(U * b) trees carry k trees per shard.
-    Measured bandwidths have large denominators, so that the exact optimum would take millions of trees. Every k up to
-    512 is tried, then k in steps of 5 %; most are ruled out by cuts that refused another k.
+    cut: the cut that proves the optimum
+    gap: accepted additional time, relative to the optimum
     """
     known, limit, k = [cut], time_per_shard * (1 + gap), 0
     is_balanced = _switches_pass_on(search.topology, integral_trees(search.topology, time_per_shard)[0])
@@ -530,9 +541,10 @@ def close_rates(
 def optima(
     topology: Topology, collective: Collective, gap: Fraction, preferred_k: int | None = None
 ) -> Iterator[Optimum]:
-    """Yield optima for numbers of trees that take at most `gap` longer, the fewest trees first, the exact one last.
+    """Yield solutions that take at most `gap` longer than the optimum, fewest trees first, and then the exact optimum.
+    If the exact optimum takes at most `FEW_TREES` trees per root, it is the only one.
 
-    Yields only the exact one if it takes at most `FEW_TREES`. preferred_k: comes first if it is as close
+    preferred_k: number of trees to yield first if it is within `gap` too
     """
     exact = optimum(topology, collective)
     if exact.k > FEW_TREES and gap > 0:

@@ -1,4 +1,4 @@
-"""A digraph for flows, in which every arc is stored with its reverse, and the oracle that tests all its cuts."""
+"""Digraphs for flow computations, which store every arc with its reverse, and the oracle that tests all their cuts."""
 
 from typing import NamedTuple
 
@@ -12,16 +12,17 @@ Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
 
 LARGEST_AMOUNT = 2**60
-"""Limit of capacities and of the sum of supplies, so that no sum in a kernel exceeds 64 bits."""
+"""Capacities and the sum of supplies must be below this limit, so that no sum in a kernel exceeds 64 bits."""
 
 
 class ResidualGraph(NamedTuple):
-    """Half-arcs in rows by the node they enter: `offsets[v]` to `offsets[v + 1] - 1` enter node v.
+    """A digraph as half-arcs, sorted by the node they enter: `offsets[v]` to `offsets[v + 1] - 1` enter node v.
 
     tails: int32, the node where each half-arc starts; ascending within a row
     mates: int64, the half-arc in the opposite direction, which exists for every half-arc
 
-    Amounts (capacities, residuals) are int64 arrays over half-arcs, 0 for a direction without arc.
+    Amounts (capacities, residuals) are int64 arrays over half-arcs. They are 0 where the network has no arc in this
+    direction.
     """
 
     offsets: Integers
@@ -39,9 +40,9 @@ class ResidualGraph(NamedTuple):
 
 
 def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[ResidualGraph, Integers]:
-    """Return (graph, half-arc of each given arc) for arcs from `src[i]` to `dst[i]`; parallel arcs share a half-arc.
+    """Return (graph, half-arc of each arc) for the arcs from `src[i]` to `dst[i]`. Parallel arcs share a half-arc.
 
-    Self-loops are not allowed: no flow needs them. O(arcs * log(arcs)).
+    Self-loops are not allowed. O(arcs * log(arcs)).
     """
     into, out_of = (np.multiply(head, nodes, dtype=np.int64) + tail for head, tail in ((dst, src), (src, dst)))
     keys = np.unique(np.concatenate([into, out_of]))
@@ -52,7 +53,7 @@ def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:
-    """Return int64 per half-arc: the sum of the `amounts` of the arcs that share it."""
+    """Return the total of the `amounts` of all arcs on each half-arc, int64."""
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)
     return total
@@ -61,14 +62,13 @@ def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> 
 def violated_cuts(
     src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers, supply: Integers, sinks: Flags, most: int
 ) -> Flags:
-    """Return cuts around `sinks` that cannot carry what must cross them; none if and only if all cuts can.
+    """Return cuts around `sinks` that are too narrow for the supplies outside. Empty only if all cuts are wide enough.
 
     Args:
         src, dst, amounts: arcs without self-loops, and int64 capacity of each.
         supply: int64 per node, units that start there and must reach every sink.
-        sinks: flags per node.
-        most: the search ends after this number of cuts.
-
+        sinks: flags per node; cuts around these nodes are tested.
+        most: number of cuts after which the search ends.
     Returns:
         bool[cuts, nodes], the sink side of each cut.
     """

@@ -1,8 +1,9 @@
-"""Bounds for switches with more bandwidth out than in, which cannot copy, so that the bound of cuts is not reached.
+"""Bounds for networks in which switches that cannot copy have more bandwidth out than in.
 
-A switch that cannot copy data sends at most what it receives. If the links of such switches are used less, so that no
-switch sends more than it receives, trees as fast as the narrowest cut exist again (bandwidth-optimal pipeline, theorem
-4). How much less is a linear program over cuts. Few cuts are needed: each round adds the narrowest cut of the last use.
+The bound of cuts cannot be reached on these networks, because a switch that cannot copy data sends at most what it
+receives. If the links out of these switches are used only in part, so that no switch sends more than it receives, trees
+as fast as the narrowest cut exist again (bandwidth-optimal pipeline, theorem 4). A linear program over cuts finds the
+best use of links. It needs few cuts: each round adds the narrowest cut of the previous solution.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ _WHOLE = 2.0**40
 
 @dataclass(frozen=True, slots=True)
 class SwitchedUse:
-    """The fastest use of links if switches cannot copy, and its proof up to rounding.
+    """The fastest use of links if switches cannot copy, and a proof that is correct up to rounding.
 
-    network, kept: network of the used bandwidth of each link, and its links in the topology
-    cuts, weights: cuts of nodes and their dual values;  worth: dual value of what a switch forwards, by node
+    network: network in which each link has the bandwidth that is used
+    kept:    ids in the topology of the links of `network`
+    cuts:    cuts that limit the rate, as nodes of the sink side
+    weights: dual value of each cut
+    worth:   dual value of the balance of each switch, by node
     """
 
     network: Topology
@@ -54,9 +58,10 @@ class SwitchedUse:
 
 
 def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Collection[int] = ()) -> SwitchedUse:
-    """Return a use of the links of `topology` in which no switch, except `copying`, sends more than it receives.
+    """Return the fastest use of links in which no switch, except those in `copying`, sends more than it receives.
+    The result is at most a millionth slower than the optimum.
 
-    weights: int64 per rank, trees rooted there. For these, no other such use is faster by more than a millionth.
+    weights: int64 per rank, number of trees rooted there
     """
     links, ranks = topology.links, topology.compute_count
     widths = np.array([float(width) for width in links.bandwidths])[links.bandwidth_class]
@@ -92,9 +97,10 @@ def within_switches(topology: Topology, weights: NDArray[np.int64], copying: Col
 
 
 def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
-    """Return the bound by switches that cannot copy, or None if none of them has more bandwidth out than in.
+    """Return the bound due to switches that cannot copy, or None if none of them has more bandwidth out than in.
 
-    For reduce_scatter and reduce: by switches that cannot add, with both directions exchanged.
+    For reduce_scatter and reduce, it is the bound due to switches that cannot add and have more bandwidth in than out.
+    Also None above `MAX_LINKS`, and if the linear program fails.
     """
     search = search_for(topology, collective)
     outward = cut_direction(collective) == "out-of"
@@ -133,7 +139,7 @@ def switch_bound(topology: Topology, collective: Collective) -> Bound | None:
 
 
 def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a row of the program: what must enter `cut` is at most what its links carry."""
+    """Return a row of the linear program: the links into `cut` must carry the trees from outside."""
     inside = np.zeros(topology.node_count, dtype=np.bool_)
     inside[cut] = True
     row = np.zeros(len(topology.links) + 1)
@@ -143,9 +149,9 @@ def _row(topology: Topology, weights: NDArray[np.int64], cut: NDArray[np.int64])
 
 
 def _rounded(topology: Topology, used: NDArray[np.float64]) -> tuple[Topology, NDArray[np.int64]]:
-    """Return the network of the `used` bandwidth per link, rounded down to a grid, and its links in `topology`.
+    """Return (network in which links have their `used` bandwidth, rounded down to a grid; ids of these links).
 
-    Switches that receive less than they send after rounding send less, in turn, until there are none.
+    If a switch sends more than it receives after rounding, its outgoing links are lowered further, switch by switch.
     """
     links = topology.links
     unit = 2.0 ** (math.frexp(float(max(links.bandwidths)))[1] - _GRID_BITS)

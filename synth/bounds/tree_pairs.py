@@ -1,4 +1,4 @@
-"""The best allreduce by pairs of trees: in-trees sum up the parts of the roots, out-trees spread the results.
+"""Finds the best allreduce along pairs of trees: in-trees add up the data of each root, out-trees spread the results.
 
 Roots may have parts of any size, and in-trees and out-trees may share a link in any proportion (ForestColl, appendix
 E). On symmetric networks this is no better than reduce_scatter followed by allgather. It is better where some ranks
@@ -37,7 +37,7 @@ MAX_LINKS = 2048
 _MAX_ROUNDS = 100
 _EVEN_ROUNDS = 8
 _MOST_RANKS_ALL_EVEN, _MOST_RANKS_EVEN = 32, 128
-"""Up to 32 ranks all rounds start from scratch, in less than a second; up to 128 ranks only the first ones do."""
+"""Up to 32 ranks, the solver starts all rounds from scratch, in less than a second; up to 128, only the first ones."""
 _MET = 1e-9
 _COMMON = 2**20
 _FINE = 2**24
@@ -47,12 +47,13 @@ _DENOMINATORS = (100, 1000, 10_000, 2**24)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairSplit:
-    """A feasible split of the network between out-trees and in-trees, checked against all cuts.
+    """A division of the network's bandwidth between out-trees and in-trees that satisfies all cuts.
 
     Attributes:
-        roots: rate of the trees rooted at each rank, the same for both directions.
-        gather, reduce: bandwidth per arc for out-trees and for in-trees, together at most the width of the arc. A
-            switch receives at least what it sends to out-trees, and sends at least what it receives of in-trees.
+        roots: rate of the trees rooted at each rank, equal for both directions.
+        gather, reduce: bandwidth of each arc for out-trees and for in-trees. Their sum is at most the width of the arc.
+            Every switch receives at least as much of the out-trees' data as it sends, and sends at least as much of the
+            in-trees' data as it receives.
     """
 
     arcs: MergedArcs
@@ -68,11 +69,11 @@ class PairSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreePairs:
-    """An exactly checked split of the network, and a bound on all such splits.
+    """The best known division of the network between pairs of trees, checked exactly, and a bound on all divisions.
 
     Attributes:
-        bound: no pairs of trees take less time per byte, as `certificate` proves (`check_pair_certificate`). It is
-            no bound on allreduce in general.
+        bound: least time per byte of any pairs of trees, proved by `certificate` (see `check_pair_certificate`). Other
+            kinds of allreduce may be faster.
     """
 
     split: PairSplit
@@ -95,7 +96,7 @@ def is_within_limits(topology: Topology) -> bool:
 
 
 def pairs_if_countable(topology: Topology, even: bool = False) -> TreePairs | None:
-    """Return `tree_pairs`, or None above its limits and if bandwidths differ too much for it."""
+    """Return the result of `tree_pairs`, or None if the network is too large or bandwidths differ too much."""
     if not is_within_limits(topology):
         return None
     try:
@@ -105,15 +106,16 @@ def pairs_if_countable(topology: Topology, even: bool = False) -> TreePairs | No
 
 
 def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
-    """Return the best pairs of trees for allreduce; rounding may leave a gap, mostly 0.
+    """Return the best pairs of trees for allreduce. Rounding may leave a gap to the bound, but it is usually 0.
 
-    The linear program is solved over the known cuts, the oracle adds cuts that the solution violates, and so on. Then
-    the solution is rounded down and checked exactly, and the dual values of the cuts are rounded into a certificate.
+    Solves the linear program with the known cuts, lets the oracle add cuts that the solution violates, and repeats
+    this. Then the solution is rounded down and checked exactly, and the dual values of the cuts are rounded to a
+    certificate.
 
     Args:
         topology: at most 256 ranks and 2048 links between pairs of nodes. With twice as many, packing the trees may
             take minutes.
-        even: among optimal solutions, prefer one whose rates suit few whole trees; takes 2 to 8 times as long.
+        even: prefer an optimal solution with rates that few trees can realise; takes 2 to 8 times as long.
 
     Raises:
         InvalidInput: above these limits, and if bandwidths differ too much for 64-bit units.
@@ -130,7 +132,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
         np.arange(topology.node_count) < ranks, is_mirrored=False, advice="use reduce_scatter and allgather",
     )  # fmt: skip
     equal = None
-    if topology.is_eulerian:  # reduce_scatter, then allgather: equal roots, and half of every link for each
+    if topology.is_eulerian:  # reduce_scatter, then allgather: equal roots, and half of every link for each of both
         _, scale = topology.links.integer_bandwidths()
         halves = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
         equal = _counted_split(topology, arcs, np.ones(ranks, dtype=np.int64), halves, halves, Fraction(1, 2 * scale))
@@ -138,7 +140,7 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
     for rounds_left in reversed(range(_MAX_ROUNDS)):
         point, marginals = program.solve()
         met = equal is not None and float(point[:ranks].sum()) <= float(equal.rate / program.widest) * (1 + _MET)
-        if met or rounds_left == 0:  # cuts that no solve has seen have no dual values: the last round adds none
+        if met or rounds_left == 0:  # the last round adds no cuts, because they would not have dual values
             break
         gather, reduce = (program.narrow_cuts(point, ranks + 1, inward=inward) for inward in (False, True))
         if not gather and not reduce:
@@ -164,14 +166,14 @@ def tree_pairs(topology: Topology, even: bool = False) -> TreePairs:
 
 
 def _even_rounds(ranks: int, even: bool) -> int:
-    """Return in how many rounds the solver starts from scratch: this gives lower trees and much faster later rounds."""
+    """Return the number of rounds that start from scratch, for lower trees and much faster later rounds."""
     if ranks <= _MOST_RANKS_ALL_EVEN or (even and ranks <= _MOST_RANKS_EVEN):
         return _MAX_ROUNDS
     return _EVEN_ROUNDS if ranks <= _MOST_RANKS_EVEN else 0
 
 
 def _certificate(topology: Topology, program: TreeProgram, multipliers: Multipliers, largest: int) -> Mapping[str, Any]:
-    """Return the certificate of `multipliers`, rounded to denominators up to `largest`."""
+    """Return the certificate made from `multipliers`, which are rounded to fractions with denominators <= `largest`."""
     names = np.array(topology.node_ids)
     switches = topology.node_ids[topology.compute_count :]
 
@@ -196,13 +198,13 @@ def _certificate(topology: Topology, program: TreeProgram, multipliers: Multipli
 
 
 def _rounded_split(topology: Topology, arcs: MergedArcs, point: Floats, unit: Fraction) -> PairSplit | None:
-    """Return `point` rounded down to multiples of `unit`, slowed down until all cuts hold; None if nothing is left."""
+    """Return `point` rounded down to multiples of `unit` and lowered until all cuts hold. None if nothing is left."""
     whole = np.floor(point / float(unit) + 1e-4).astype(np.int64)
     return _trimmed_split(topology, arcs, whole, unit)
 
 
 def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fraction]) -> PairSplit | None:
-    """Return the split of `values`, lowered to what links and switches allow.
+    """Return the split with these `values`, lowered where they exceed the limits of links or switches.
 
     Args:
         values: rates of the roots, then bandwidth per arc for out-trees, then for in-trees.
@@ -218,7 +220,7 @@ def split_of_values(topology: Topology, arcs: MergedArcs, values: Sequence[Fract
 
 
 def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: Fraction) -> PairSplit | None:
-    """Return the split of `whole` units per variable, lowered to what links and switches allow."""
+    """Return the split of `whole` units per variable, lowered where it exceeds the limits of links or switches."""
     roots, gather, reduce = np.split(whole, np.cumsum([topology.compute_count, len(arcs.width)]))
     room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
     gather = np.minimum(gather, room)
@@ -231,7 +233,7 @@ def _trimmed_split(topology: Topology, arcs: MergedArcs, whole: Integers, unit: 
 def _counted_split(
     topology: Topology, arcs: MergedArcs, roots: Integers, gather: Integers, reduce: Integers, unit: Fraction
 ) -> PairSplit | None:
-    """Return the split whose roots have the rates that the narrowest cut allows; None if a rank is cut off."""
+    """Return the split with the root rates scaled to what the narrowest cut allows. None if a rank is cut off."""
     if not roots.any():
         return None
 

@@ -1,7 +1,8 @@
-"""The linear program of trees: the rates of all roots, and how out-trees and in-trees share the bandwidth of each arc.
+"""The linear program for pairs of trees. Its variables are the rates of roots and each arc's share for both directions.
 
-ForestColl, appendix E, states "every rank receives c units" as flows, with 2 N variables per link. Here each cut that
-is known to be too narrow is one row, so the program stays small and its dual solution is a short certificate.
+ForestColl, appendix E, formulates "every rank receives c units" with flows, which takes 2 N variables per link. Here,
+every cut that was found to be too narrow is one row, so the program stays small and its dual solution is a short
+certificate.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ _SLACK = 1e-7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedArcs:
-    """Links without self-loops, with parallel links merged. src, dst: int64 per arc;  width: bandwidth per arc."""
+    """The links of a network without self-loops; parallel links are merged into one arc.
+
+    src, dst: int64 per arc
+    width:    total bandwidth of each arc
+    """
 
     src: Integers
     dst: Integers
@@ -56,8 +61,8 @@ def merged_arcs(topology: Topology) -> MergedArcs:
 def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
     """Lower the `amounts` of arcs, in place, until no switch sends more than it receives.
 
-    Lowering one switch may leave the next with too little, also around cycles. Later rounds take twice as much as the
-    round before, so that cycles empty quickly.
+    Lowering what one switch sends may leave the next one with too little, possibly around a cycle. To empty cycles
+    quickly, each later round lowers amounts by twice as much as the previous round.
     """
     switches = range(topology.compute_count, topology.node_count)
     rounds = 0
@@ -77,7 +82,7 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 
 
 class Multipliers(NamedTuple):
-    """Dual values, float64: of the gather cuts, the reduce cuts, and of each switch's balance for out- and in-trees."""
+    """Dual values (float64) of the cuts in both directions, and of the balance of each switch in both directions."""
 
     gather_cuts: Floats
     reduce_cuts: Floats
@@ -97,8 +102,8 @@ class TreeProgram:
         ranks, nodes: numbers of compute nodes, which are the first nodes, and of all nodes.
         root_column, out_column, in_column: variable per root, and per arc for out-trees and in-trees. Roots or arcs
             that symmetries map to one another may share a variable.
-        sinks: compute nodes around which cuts are looked for, as flags per node.
-        is_mirrored: in-trees are out-trees turned around, so that their own rows would say nothing new.
+        sinks: flags per node; cuts are only searched around these compute nodes.
+        is_mirrored: whether in-trees are reversed out-trees; they then need no rows.
         advice: what to do if the solver fails.
     """
 
@@ -134,15 +139,15 @@ class TreeProgram:
             rows = self._crossing(gather, reduce)
             self._program.add_rows(rows, np.zeros(rows.shape[0]))
         point, marginals = self._program.minimum()
-        # Solvers return numbers slightly below zero, which the search for cuts cannot take.
+        # Solvers may return numbers slightly below zero, which the search for cuts does not accept.
         return np.maximum(0.0, point), np.maximum(0.0, -marginals)
 
     def start_over(self) -> None:
-        """Let the solver start from scratch: slower, but its interior point method finds a more even vertex."""
+        """Make the solver start from scratch: slower, but its interior point method then finds a more even vertex."""
         self._program = None
 
     def multipliers(self, marginals: Floats) -> Multipliers:
-        """Return the dual values of `solve` by kind of row."""
+        """Return the dual values from `solve`, grouped by kind of row."""
         switches = self.nodes - self.ranks
         _, out_trees, in_trees, cuts = np.split(marginals, np.cumsum([len(self._first_of_width), switches, switches]))
         of_gather = np.array(self._is_gather)
@@ -155,7 +160,7 @@ class TreeProgram:
         return [*widths, *[Fraction(0)] * zeros]
 
     def matrix(self) -> SparseMatrix:
-        """Return all rows so far: widths of arcs, balance of switches, cuts."""
+        """Return the matrix of all current rows: widths of arcs, then balances of switches, then cuts."""
         arcs, ranks = self.arcs, self.ranks
         first = self._first_of_width
         row, one = np.arange(len(first)), np.ones(len(first))
@@ -191,7 +196,7 @@ class TreeProgram:
         return of_entries(row, column, value, count, self.variables)
 
     def narrow_cuts(self, point: Floats, most: int, *, inward: bool = False) -> list[Flags]:
-        """Return up to `most` cuts that are too narrow for the out-trees of `point` (`inward`: the in-trees)."""
+        """Return up to `most` cuts that are too narrow for the out-trees of `point`, or its in-trees if `inward`."""
         arcs = self.arcs.transposed if inward else self.arcs
         amounts = np.ceil(point[self.in_column if inward else self.out_column] * _UNITS).astype(np.int64)
         supply = np.zeros(self.nodes, dtype=np.int64)
@@ -204,12 +209,12 @@ Row = dict[int, Fraction]
 
 
 def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats) -> list[Fraction] | None:
-    """Return the rational vertex near `point`: it meets with equality the rows that `point` nearly meets.
+    """Return the exact vertex near `point`, at which the rows that are nearly tight at `point` are exactly tight.
 
     Args:
         matrix, bound: rows `matrix` @ x <= `bound`, whose coefficients are whole numbers.
-        point: a vertex in floating point. Variables that are 0 stay 0; a variable that the rows leave open becomes a
-            fraction close to its value.
+        point: a vertex in floating point. Variables that are 0 remain 0. A variable that the rows do not determine is
+            rounded to a fraction.
 
     Returns:
         The variables, or None if more than `MAX_VARIABLES` are above 0. O(variables ^ 2 * rows).
@@ -226,7 +231,8 @@ def exact_vertex(matrix: SparseMatrix, bound: Sequence[Fraction], point: Floats)
         row = {column: Fraction(round(value)) for column, value in pairs if column in members}
         if row:
             tight.append(row | {-1: bound[index]})
-    # Gaussian elimination: a pivot row has 1 in its column and nothing in earlier pivots; contradictions are dropped.
+    # Gaussian elimination. A pivot row has 1 in its own column and 0 in those of earlier pivots. Contradictory rows
+    # are dropped.
     pivots: list[tuple[int, Row]] = []
     for row in sorted(tight, key=len):
         for column, pivot in pivots:
