@@ -33,9 +33,9 @@ _BYTE_A_SECOND = Fraction(8, 10**9)
 class TimeTerms:
     """Terms of a program's time, independent of the machine.
 
-    chain:      longest chain of messages that wait for one another: how often alpha counts
-    messages:   most messages that one rank sends and receives
-    chunk_cost: seconds for chunks of one byte if bandwidth 1 carries one byte per second, without latencies
+    chain:      length of the longest chain of messages that wait for one another, a factor of alpha
+    messages:   largest number of messages that one rank sends and receives
+    chunk_cost: seconds without latencies if chunks have one byte and bandwidth 1 carries one byte per second
     """
 
     chain: float
@@ -58,7 +58,7 @@ class TimeTerms:
 
 
 def max_rank_messages(program: Program) -> int:
-    """Return the most messages that one rank of `program` sends and receives."""
+    """Return the largest number of messages that one rank of `program` sends and receives."""
     return max(
         sum(step.op.sends + step.op.receives for block in rank.blocks for step in block.instructions)
         for rank in program.ranks
@@ -67,7 +67,7 @@ def max_rank_messages(program: Program) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The measured time of a program with chunks of a size, and the terms that must explain it."""
+    """The measured time of a program for one chunk size, and the terms that should explain it."""
 
     program: str
     terms: TimeTerms
@@ -83,7 +83,7 @@ class Observation:
 def observations_of(
     measurement: Measurement, programs: Mapping[str, Program], topology: Topology
 ) -> tuple[Observation, ...]:
-    """Return an observation for each program and size that was measured; its time is the median."""
+    """Return one observation for each measured program and size, with the median time."""
     found = []
     for name, measured in measurement.results.items():
         terms = TimeTerms.of(programs[name], topology)
@@ -114,7 +114,7 @@ class Calibration:
     observations: int
 
     def seconds(self, observation: Observation) -> float:
-        """Return the time that the fit gives for what was observed."""
+        """Return the time in seconds that the fit predicts for `observation`."""
         return float(np.dot(observation.factors, self._coefficients))
 
     @property
@@ -136,7 +136,7 @@ class Calibration:
         return NetworkModel(alpha_s, efficiency=rate / NetworkModel().unit_bytes_per_s(topology))
 
     def overhead_of_traffic_s(self, traffic: Traffic) -> float:
-        """Return the seconds that a run of `traffic` takes besides what a simulation with `network_model` says."""
+        """Return the seconds to add to a simulation of `traffic` with `network_model`."""
         ranks = traffic.topology.compute_count
         messages = np.zeros(ranks, dtype=np.int64)
         for step, count in Counter(traffic.steps).items():
@@ -145,7 +145,7 @@ class Calibration:
         return self._overhead_s(int(messages.max(initial=0)))
 
     def overhead_of_program_s(self, program: Program) -> float:
-        """Return the same for a run of `program`."""
+        """Return the seconds to add to a simulation of `program` with `network_model`."""
         return self._overhead_s(max_rank_messages(program))
 
     def _overhead_s(self, messages: int) -> float:
@@ -190,7 +190,7 @@ def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calib
 def _fitted(observations: Sequence[Observation]) -> NDArray[np.float64]:
     factors = np.array([observation.factors for observation in observations])
     times = np.array([observation.time_s for observation in observations])
-    scale = factors.max(axis=0)  # columns of equal size: seconds and bytes differ by many orders
+    scale = factors.max(axis=0)  # scale columns: seconds and bytes differ by orders of magnitude
     scale[scale == 0] = 1.0
     from scipy.optimize import nnls  # noqa: PLC0415 (a second that only who calibrates waits for)
 

@@ -1,9 +1,9 @@
 """How NCCL and RCCL see a network, and the channels that their graph search finds.
 
-A channel is a ring or a tree that has the same rate on every link. The search tries a list of rates and takes the one
-at which channels carry most together (NCCL 2.28.3, src/graph/search.cc). On boxes with an NVSwitch this only requires
-counting, which is what this module does. On boxes with direct links the channels are replaced by an upper bound for
-rings, the narrowest cut, so that a baseline is rather too strong than too weak.
+A channel is a ring or a tree with the same rate on every link. The search tries a list of rates and takes the one at
+which all channels together carry the most (NCCL 2.28.3, src/graph/search.cc). For boxes with an NVSwitch, this module
+finds the result by counting. For boxes with direct links, it uses an upper bound for rings instead (the narrowest cut),
+so the baseline may be too strong but never too weak.
 """
 
 import re
@@ -27,7 +27,7 @@ LibraryName = Literal["NCCL", "RCCL"]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A kind of GPU: GB/s that one of its links carries, `physical`, and what the library counts, `modelled`."""
+    """A kind of GPU. Rates of one link in GB/s: `physical`, and `modelled` as the library assumes it."""
 
     name: str
     library: LibraryName
@@ -42,10 +42,10 @@ BLACKWELL = Generation("blackwell", "NCCL", 50.0, 40.1)
 MI200 = Generation("mi200", "RCCL", 50.0, 36.0)
 MI300 = Generation("mi300", "RCCL", 64.0, 48.0)
 MI350 = Generation("mi350", "RCCL", 76.8, 48.0)
-"""Rates of src/graph/topo.h in NCCL 2.28.3 and RCCL 2.27."""
+"""Rates from src/graph/topo.h of NCCL 2.28.3 and RCCL 2.27."""
 
 _PCI = {15.75: 12.0, 31.5: 24.0, 63.0: 48.0}
-"""Physical rate of a PCIe slot of 16 lanes -> what NCCL counts."""
+"""Physical rate of a PCIe slot with 16 lanes -> rate that NCCL assumes, in GB/s."""
 
 _FAMILIES = {
     "a100": AMPERE, "h100": HOPPER, "h200": HOPPER, "railclos": HOPPER, "b200": BLACKWELL, "nvl72": BLACKWELL,
@@ -53,7 +53,7 @@ _FAMILIES = {
 }  # fmt: skip
 _FAMILY = re.compile(rf"\b({'|'.join(_FAMILIES)}):")
 _BY_RATE = ((700.0, BLACKWELL), (320.0, HOPPER), (190.0, AMPERE), (0.0, VOLTA))
-"""Least GB/s of all NVLinks of a GPU behind an NVSwitch -> generation."""
+"""Lower limit for the total GB/s of a GPU's NVLinks to an NVSwitch, and the generation that it implies."""
 
 _SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "ampere": (
@@ -69,7 +69,7 @@ _SPEEDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
         (96, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
     ),
 }
-"""Rates in GB/s that the search tries: within one box, and over several. Older GPUs use those of Ampere."""
+"""Rates in GB/s that the search tries: (within one box, over several boxes). Older GPUs use the rates of Ampere."""
 
 _UNLIMITED = 1e6
 _MOST_CHANNELS = 32
@@ -78,7 +78,7 @@ _WORTH_TRYING = 0.49
 
 @dataclass(frozen=True, slots=True)
 class LibraryGraph:
-    """Channels that the search found: GB/s of each inside a box, and between boxes."""
+    """Channels that the search found. intra, inter: GB/s of each channel inside a box and between boxes"""
 
     channels: int
     intra: float
@@ -92,13 +92,13 @@ class LibraryGraph:
 
 @dataclass(frozen=True, slots=True)
 class LibraryFabric:
-    """A network as the library sees it, rates in GB/s as the library counts them.
+    """A network as the library sees it. Rates are in GB/s, as the library assumes them.
 
-    links:    of all links of a GPU within its box, or of the narrowest cut if GPUs are joined directly
-    switched: whether an NVSwitch joins the GPUs of a box;  adds: whether it multicasts and adds
+    links:    total rate of a GPU's links inside its box, or rate of the narrowest cut if GPUs are joined directly
+    switched: whether an NVSwitch joins the GPUs of a box; adds: whether that switch can multicast and add
     wired:    whether GPUs have links besides PCIe
-    nics, nic: links that leave a box, and the narrowest of them; 0 for a single box
-    share:    of the network's rates that the library counts
+    nics, nic: number of links that leave a box, and rate of the slowest of them; 0 for a single box
+    share:    the library's rates relative to the network's
     """
 
     generation: Generation
@@ -114,11 +114,13 @@ class LibraryFabric:
 
     @property
     def box_ranks(self) -> int:
-        """Ranks of a box; the library divides like this, too, if boxes differ."""
+        """Ranks per box. The library also uses this quotient if boxes have different numbers of ranks."""
         return max(1, self.ranks // self.boxes)
 
     def ring_graph(self) -> LibraryGraph:
-        """Return the rings that the search finds: at each rate as many as GPUs and NICs carry, the best of all."""
+        """Return the rings that the search finds: for each rate it takes as many as links and NICs can carry; the rate
+        with the highest total wins.
+        """
         if self.generation.library == "RCCL":
             rate = self.generation.modelled if self.wired else self.links
             rings = max(1, round(self.links / rate))
@@ -136,9 +138,9 @@ class LibraryFabric:
         return self._duplicated(best)
 
     def nvls_graph(self) -> LibraryGraph | None:
-        """Return the channels of NVLS, each with a GPU as its head: a head's links carry it twice.
+        """Return the channels of NVLS, or None if the switches or GPUs cannot run it or fewer than two channels fit.
 
-        None without switches that add, and with fewer than two channels.
+        Each channel has one GPU as its head, whose links carry the channel's data twice.
         """
         if not self.adds or self.generation not in (HOPPER, BLACKWELL) or self.box_ranks < 2:
             return None
@@ -162,8 +164,8 @@ class LibraryFabric:
         return LibraryGraph(best.channels, best.intra, max(faster, default=best.inter))
 
     def tree_graph(self, rings: LibraryGraph) -> LibraryGraph:
-        """Return as many trees as there are rings. Over several boxes they may be faster inside a box, because they do
-        not close.
+        """Return one tree per ring. Over several boxes, a tree may have a higher rate inside a box than a ring, because
+        it uses one link fewer there.
         """
         if not self.nics or self.box_ranks < 2:
             return rings
@@ -191,16 +193,18 @@ class LibraryFabric:
 
 
 def has_gpus(topology: Topology) -> bool:
-    """Return whether the spec, the file that was read or the names of switches say that ranks are GPUs."""
+    """Return whether ranks are GPUs, judging by the topology's spec, machine file or names of switches."""
     kinds = {name.partition(":")[0] for name in topology.node_ids[topology.compute_count :]}
     return bool(_FAMILY.search(topology.spec) or _stated_generation(topology) or kinds & {"nvswitch", "cpu"})
 
 
 def library_fabric(topology: Topology, library: LibraryName | None = None) -> LibraryFabric:
-    """Return what `library` sees of `topology`, by default the library for its GPUs; InvalidInput for unit links.
+    """Return `topology` as `library` sees it. Raises InvalidInput if bandwidths are in units of links.
 
-    Machine files say what the library expects of their links; else the rates are taken for physical ones if they are
-    whole numbers of links.
+    library: by default the library for the topology's GPUs
+
+    A machine file contains the rates that the library assumes. Otherwise, multiples of the rate of a physical link are
+    converted to the library's rates, and other rates are used unchanged.
     """
     network = topology.expected or topology
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
@@ -251,9 +255,9 @@ def _stated_generation(topology: Topology) -> Generation | None:
 
 
 def _counted(width: float, generation: Generation, wired: bool) -> float:
-    """Return the share of physical rates that the library counts, by a `width` in GB/s that the network has.
+    """Return the factor from physical rates to the library's rates for links with a total of `width` GB/s.
 
-    1 if it is no whole number of physical links: then the network's rates are the library's own.
+    It is 1 if `width` is not a multiple of a physical link's rate: then it is already a rate of the library.
     """
     physical = {generation.physical: generation.modelled} if wired else _PCI
     for rate, modelled in physical.items():
@@ -263,7 +267,7 @@ def _counted(width: float, generation: Generation, wired: bool) -> float:
 
 
 def _first_box(topology: Topology, boxes: Sequence[int]) -> NDArray[np.bool_]:
-    """Return bool[nodes]: the ranks of the first box with the switches that belong to no network."""
+    """Return bool[nodes]: whether a node is a rank of the first box or a switch inside that box."""
     links, ranks = topology.links, topology.compute_count
     if not max(boxes):
         return np.ones(topology.node_count, dtype=np.bool_)
@@ -284,7 +288,7 @@ def _first_box(topology: Topology, boxes: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
-    """Return the switch to which most ranks of a box have a link, if it is no part of a host; None without one."""
+    """Return the switch that most ranks of a box have a link to, ignoring CPUs and PCIe switches; None without one."""
     links, count = topology.links, topology.compute_count
     ends: dict[int, set[int]] = {}
     for src, dst in zip(links.src.tolist(), links.dst.tolist(), strict=True):
@@ -296,7 +300,7 @@ def _common_switch(topology: Topology, ranks: Sequence[int]) -> int | None:
 
 
 def _width(topology: Topology, rank: int, switch: int | None) -> float:
-    """Return the bandwidth from `rank` to `switch`, else to the first neighbour that is a rank, else to the first."""
+    """Return the bandwidth from `rank` to `switch`; if that is None, to its first neighbour, preferably a rank."""
     links = topology.links
     ends = links.dst[links.src == rank]
     near = ends[ends < topology.compute_count]
@@ -306,7 +310,7 @@ def _width(topology: Topology, rank: int, switch: int | None) -> float:
 
 
 def _narrowest(topology: Topology, inside: NDArray[np.bool_]) -> float:
-    """Return the bandwidth that no set of rings through all ranks of the box exceeds, by the allgather's cut."""
+    """Return an upper bound for the bandwidth of rings through all ranks of the box, from the cut of the allgather."""
     ranks = int(np.count_nonzero(inside[: topology.compute_count]))
     if ranks < 2:
         return _UNLIMITED

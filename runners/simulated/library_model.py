@@ -1,10 +1,10 @@
-"""Times of a library's own algorithms on a network, by its published model: the baseline of every comparison.
+"""Times of a library's own algorithms on a network, from its published model: the baseline of every comparison.
 
 NCCL and RCCL: latencies and rates of `ncclTopoTuneModel` in src/graph/tuning.cc (NCCL 2.28.3; RCCL 2.27, whose
 corrections by size affect the choice but not the time, and are left out) over the channels of
-`chorale.runners.simulated.library_graph`. MPICH and Open MPI publish which algorithm they use but no latencies: their
-times are those of the congestion model, with the latencies of the network's links or the usual ones. No time is below
-the proven bound.
+`chorale.runners.simulated.library_graph`. MPICH and Open MPI publish which algorithm they use but no latencies. Their
+times come from the congestion model, with the latencies of the network's links, or typical ones. No time is below the
+proven bound.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,28 +36,28 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 
 VERSIONS = {"NCCL": "2.28.3", "RCCL": "2.27", "MPICH": "4.3", "Open MPI": "5.0"}
-"""Versions whose source the models follow."""
+"""Versions of the libraries whose source code the models follow."""
 PROTOCOLS = ("ll", "ll128", "simple")
 IN_SWITCH = ("nvls", "nvls_tree")
-"""Algorithms in which switches add: the bound that counts for them is the one with switches."""
+"""Algorithms in which switches add, so that the bound with switches that add applies to them."""
 
 _TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
     (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 )
-"""Share of their rate that trees reach, by protocol and powers of two from 64 B."""
+"""Fraction of their rate that trees reach: a row per protocol, a column per power of two of the size from 64 B on."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryAlgorithm:
-    """An algorithm of a library: `name` by its own tuner, `bytes_per_s` of the vector at best.
+    """An algorithm of a library. name: as in its tuner; bytes_per_s: highest rate, in bytes of the vector per second
 
-    protocol:   of NCCL and RCCL, else ""
-    channels:   rings or trees side by side, 1 for MPI libraries
-    method:     what makes the same schedule here, if something does
-    correction: share of the rate by powers of two from 64 B
-    plateau:    from this size on latencies count 1.4 times, None for never
+    protocol:   protocol of NCCL or RCCL, "" for MPI libraries
+    channels:   number of parallel rings or trees, 1 for MPI libraries
+    method:     method of Chorale that makes the same schedule, if there is one
+    correction: fraction of the rate that is reached, by powers of two of the size from 64 B on
+    plateau_bytes: size of the vector from which latencies count 1.4 times; None for never
     """
 
     library: str
@@ -79,7 +79,7 @@ class LibraryAlgorithm:
         return self.latency_s * (1.4 if slow else 1.0) + size_bytes / (self.bytes_per_s * share)
 
     def document(self) -> dict[str, Any]:
-        """Return how JSON names a baseline."""
+        """Return the description of this baseline in JSON documents."""
         return {
             "library": self.library, "version": self.version, "algorithm": self.name, "channels": self.channels,
         }  # fmt: skip
@@ -88,12 +88,11 @@ class LibraryAlgorithm:
 def library_algorithms(
     topology: Topology, collective: Collective = ALLREDUCE, library: LibraryName | Literal["MPI"] | None = None
 ) -> list[LibraryAlgorithm]:
-    """Return the library's algorithms for `collective` on `topology` by its own model; [] if it publishes no model.
+    """Return the library's algorithms for `collective` on `topology`; [] if the library publishes no model.
 
-    library: by default NCCL or RCCL for networks of GPUs; for other networks, which may be of GPUs, MPI libraries too
+    library: by default NCCL or RCCL, and also MPI libraries unless the network is known to consist of GPUs
 
-    Networks in units of links give times in links (1 link is 1 byte per second) and are only compared with MPI
-    libraries.
+    If bandwidths are in units of links, only MPI libraries are returned, and 1 link counts as 1 byte per second.
     """
     found: list[LibraryAlgorithm] = []
     if collective.name.value not in MPI_METHODS:
@@ -108,7 +107,7 @@ def library_algorithms(
                 rate = float(unit_bytes_per_s(topology) / verified.cost.time_per_byte)
                 latency_s = 0.0 if topology.bandwidth_unit == "link" else _latency_s(verified)
                 found.append(LibraryAlgorithm(name, VERSIONS[name], algorithm, "", 1, latency_s, rate, method))
-    # At most as fast as the proven bound: models count rates that a network may not have
+    # Limited by the proven bound, because models may assume rates that the network does not have
     rates = {
         acting: _proven_rate(topology, collective, acting) for acting in {each.name in IN_SWITCH for each in found}
     }
@@ -116,17 +115,17 @@ def library_algorithms(
 
 
 def library_choice(algorithms: Sequence[LibraryAlgorithm], size_bytes: int) -> LibraryAlgorithm:
-    """Return the fastest of `algorithms`, at least one, at `size_bytes`: what the library's tuner takes."""
+    """Return the fastest of `algorithms` (not empty) at `size_bytes`, which the library's tuner would choose."""
     return min(algorithms, key=lambda each: each.seconds(size_bytes))
 
 
 def library_best(algorithms: Sequence[LibraryAlgorithm]) -> LibraryAlgorithm:
-    """Return the algorithm of `algorithms`, at least one, with the highest rate."""
+    """Return the one of `algorithms` (not empty) with the highest rate."""
     return max(algorithms, key=lambda each: each.bytes_per_s)
 
 
 def fastest_of_each(algorithms: Sequence[LibraryAlgorithm]) -> list[LibraryAlgorithm]:
-    """Return each algorithm of a library with its fastest protocol for large sizes, the fastest first."""
+    """Return each algorithm with its fastest protocol for large sizes, fastest algorithm first."""
     found: dict[tuple[str, str], LibraryAlgorithm] = {}
     for each in sorted(algorithms, key=lambda each: -each.bytes_per_s):
         found.setdefault((each.library, each.name), each)
@@ -140,7 +139,9 @@ def baseline_label(baseline: Mapping[str, Any]) -> str:
 
 
 class _Latencies(NamedTuple):
-    """Microseconds for each protocol, of trees and of rings: to start, and of a step over NVLink, PCIe and network."""
+    """Latencies in microseconds, by algorithm (tree, ring) and protocol: of a start, and of a step over NVLink, PCIe or
+    network.
+    """
 
     base: Mapping[str, tuple[float, float, float]]
     nvlink: Mapping[str, tuple[float, float, float]]
@@ -160,8 +161,8 @@ _RCCL = _Latencies(
     {"tree": (2.2, 2.2, 5.7), "ring": (2.2, 2.2, 5.7)},
     {"tree": (10.5, 10.5, 22.4), "ring": (9.5, 9.5, 19.8)},
 )
-"""Steps inside boxes are those of MI300 (tuning model 5), steps between boxes those of MI200 (model 3): RCCL makes
-rings between MI300 boxes look slow at small sizes, so that its tuner chooses LL.
+"""Steps inside boxes have the latencies of MI300 (tuning model 5), steps between boxes those of MI200 (model 3):
+RCCL's model exaggerates the latency of rings between MI300 boxes, to make its tuner choose LL.
 """
 _NVLS_US, _NVLS_TREE_NET_US = 25.0, 14.0
 _NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
@@ -171,7 +172,8 @@ _RING_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (73.4,) * 3)
 _TREE_LL128_MOST = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 _TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 _NVLS_TREE_MOST = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 43.1))
-"""GB/s by generation, for one box, two boxes and more: of all channels for LL, of each for the others."""
+"""Maximum GB/s: a row per generation, columns for one box, two boxes and more. For LL of all channels together, for
+the other protocols of each channel."""
 
 
 def _gpu_algorithms(fabric: LibraryFabric, collective: Collective) -> Iterator[LibraryAlgorithm]:
@@ -199,7 +201,7 @@ def _algorithm(
 
 
 def _rings(fabric: LibraryFabric, name: CollectiveName, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
-    """Yield rings of each protocol. Broadcast and reduce go along the ring in pieces: one latency for all steps."""
+    """Yield rings with each protocol. Broadcast and reduce are pipelined along the ring, so they count one latency."""
     ranks, boxes, is_rccl = fabric.ranks, fabric.boxes, fabric.generation.library == "RCCL"
     costs = _RCCL if is_rccl else _NCCL
     spreads = name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
@@ -230,7 +232,7 @@ def _rings(fabric: LibraryFabric, name: CollectiveName, graph: LibraryGraph) -> 
 
 
 def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgorithm]:
-    """Yield double binary trees of boxes, with chains inside boxes."""
+    """Yield double binary trees between boxes with chains inside boxes, with each protocol."""
     boxes, is_rccl = fabric.boxes, fabric.generation.library == "RCCL"
     costs = _RCCL if is_rccl else _NCCL
     inside, levels = (costs.nvlink if fabric.wired else costs.pci)["tree"], boxes.bit_length() - 1
@@ -254,7 +256,7 @@ def _trees(fabric: LibraryFabric, graph: LibraryGraph) -> Iterator[LibraryAlgori
 
 
 def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgorithm]:
-    """Yield NVLS within a box, NVLSTree over several: a channel loses one of its heads to its own data."""
+    """Yield NVLS within one box, NVLSTree over several. The rate is reduced by the share of one head's own data."""
     graph = fabric.nvls_graph()
     if graph is None:
         return
@@ -276,14 +278,17 @@ def _nvls(fabric: LibraryFabric, name: CollectiveName) -> Iterator[LibraryAlgori
 
 
 def _most(table: Sequence[tuple[float, ...]], fabric: LibraryFabric, of_hosts: bool = False) -> float:
-    """Return the entry for the GPUs and the number of boxes; over boxes LL is limited by hosts, taken as AMD's."""
+    """Return the entry of `table` for the GPUs and the number of boxes.
+
+    of_hosts: for LL, which is limited by the hosts if there are several boxes; the hosts are assumed to be AMD's
+    """
     name = fabric.generation.name
     row = 1 if of_hosts and fabric.boxes > 1 else _GENERATIONS.index(name) if name in _GENERATIONS else 1
     return table[row][min(fabric.boxes, 3) - 1]
 
 
 def _shown(fabric: LibraryFabric, graph: LibraryGraph) -> int:
-    """Return how many channels the library reports: NCCL runs each that it finds twice."""
+    """Return how many channels the library reports. NCCL runs every channel twice on Ampere and newer GPUs."""
     return 2 * graph.channels if fabric.generation in (AMPERE, HOPPER, BLACKWELL) else graph.channels
 
 
@@ -304,11 +309,11 @@ MPI_METHODS: Mapping[str, Sequence[tuple[str, str, str]]] = {
         ("MPICH", "binomial", "recursive-doubling"),
     ),
 }
-"""Per collective: library, its name of the algorithm, and the method here that makes the same schedule."""
+"""For each collective: (library, its name of the algorithm, Chorale's method that makes the same schedule)."""
 
 
 MAX_MPI_RANKS = 512
-"""Above, schedules of MPI libraries are not made for a comparison."""
+"""Largest number of ranks for which schedules of MPI libraries are made for comparisons."""
 
 
 def unit_bytes_per_s(topology: Topology) -> Fraction:
@@ -325,7 +330,7 @@ def library_schedule(topology: Topology, collective: Collective, method: str) ->
 
 
 def _latency_s(verified: VerifiedSchedule) -> float:
-    """Return the seconds of a vector without bytes: latencies of the network's links, or the usual ones."""
+    """Return the time in seconds of an empty vector, with the latencies of the network's links, or typical ones."""
     schedule = verified.schedule
     model, streams = NetworkModel.usual(schedule.topology), traffic_of(schedule).streams()
     return float(sum((congestion_of(stream).seconds(model, 0) for stream in streams), Fraction(0)))

@@ -24,16 +24,16 @@ from chorale.synth.topology.topology import Topology
 class PlanPrices:
     """Latencies in seconds, in addition to the time of bytes on the links.
 
-    packets, port_packets: until packets are seen that threads, or a port, have written
-    put:                   until chunks have arrived that threads have written
-    read:                  until a read, or an operation of a switch, has answered: a round trip
-    signal, relaxed:       until a signal over memory is seen, with or without the memory order that it guarantees
-    port:                  until a signal through a port is seen, or a put with one
-    launch, packet_launch: start of a call, with signals or with packets
+    packets, port_packets: until the receiver sees packets written by threads, or by a port
+    put:                   until chunks written by threads have arrived
+    read:                  until the answer of a read or of a switch has arrived (a round trip)
+    signal, relaxed:       until the receiver sees a signal in memory, with and without ordering of earlier writes
+    port:                  until the receiver sees a signal, or a put with signal, through a port
+    launch, packet_launch: start of a call that uses signals, or packets
 
-    The defaults are latencies that NCCL 2.27 counts per step (src/graph/tuning.cc): LL 0.6 us on NVLink and 2.7 us on
-    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us at the start; a read is two times LL. They rank kinds of
-    plans and have not been measured with MSCCL++.
+    The defaults are latencies that NCCL 2.27 assumes per step (src/graph/tuning.cc): LL 0.6 us on NVLink and 2.7 us on
+    the network, Simple 3.4 us and 14 us, and 6.6 us or 8.4 us for the start; a read takes twice LL. They are meant for
+    ranking kinds of plans and have not been measured with MSCCL++.
     """
 
     packets: float = 0.6e-6
@@ -47,7 +47,7 @@ class PlanPrices:
     packet_launch: float = 6.6e-6
 
     def of_move(self, operation: Operation) -> float:
-        """Return the latency of what `operation` moves between ranks."""
+        """Return the latency of the data that `operation` moves between ranks."""
         if operation.kind == "port":
             if operation.action.packets:
                 return self.port_packets
@@ -58,7 +58,7 @@ class PlanPrices:
         return self.read if reads or operation.kind == "switch" else self.put
 
     def of_signal(self, operation: Operation) -> float:
-        """Return the latency of a signal; for a put with signal, that of the put."""
+        """Return the latency of the signal of `operation`; 0 for a put with signal, which is priced as a put."""
         if operation.action.moves:
             return 0.0
         if operation.kind == "port":
@@ -66,7 +66,7 @@ class PlanPrices:
         return self.relaxed if operation.action is Action.RELAXED_SIGNAL else self.signal
 
     def of_call(self, packets: bool) -> float:
-        """Return what a call takes before anything moves."""
+        """Return the latency of the start of a call."""
         return self.packet_launch if packets else self.launch
 
 
@@ -75,8 +75,9 @@ FREE = PlanPrices(*(0.0,) * 9)
 
 
 def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, NetworkModel]:
-    """Return the latencies of `program`'s operations, and the model of its messages. If `model` has no alpha, the
-    latencies of a plan's operations replace those of links.
+    """Return the latencies of `program`'s operations, and the network model for its messages.
+
+    For a plan, if `model` has no alpha, the latencies of operations replace those of links; otherwise they are 0.
     """
     if not program.one_sided or model.alpha_s:
         return FREE, model
@@ -86,10 +87,10 @@ def priced(program: AnyProgram, model: NetworkModel) -> tuple[PlanPrices, Networ
 class PlanMessages:
     """The messages of `plan` on `topology`.
 
-    A group of ranks uses a switch that can add, if each of them has links to and from it: the switch reads the chunks
-    of each rank once and returns their sum, or takes chunks of one rank and gives them to all, including that rank.
-    Without such a switch, the chunks of each other rank are moved one by one. Amounts count parts of chunks (`parts`
-    per chunk), so that the shares of groups are integers.
+    A group of ranks uses a switch with the needed ability if all of them have links to and from it: the switch reads
+    the chunks of each rank once and returns their sum, or it sends chunks of one rank to all ranks, including that
+    rank. Without such a switch, chunks go directly between the rank and each other rank of the group. Amounts are in
+    parts of chunks (`parts` per chunk), so that they are integers.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
@@ -100,7 +101,7 @@ class PlanMessages:
         self._joined = set(zip(links.src.tolist(), links.dst.tolist(), strict=True))
 
     def of_operation(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
-        """Return what `operation` of `block` of `rank` moves; ends may be switches."""
+        """Return the messages of `operation` of `block` of `rank`; a sender or receiver may be a switch."""
         whole = replace(operation, part=(0, 1))
         share = self.parts // operation.part[1]
         if operation.kind != "switch" or not operation.action.moves:
@@ -113,7 +114,7 @@ class PlanMessages:
         return found
 
     def all(self) -> Iterator[tuple[Connection, int]]:
-        """Yield connection and parts of chunks of everything that is moved. O(operations)."""
+        """Yield (connection, parts of chunks) of every message. O(operations)."""
         for rank, body in enumerate(self._plan.ranks):
             for block in body.blocks:
                 for operation in block.every_operation():
@@ -135,7 +136,9 @@ class PlanMessages:
         return [Message(rank, switch, 0, chunks), *(Message(switch, peer, 0, chunks) for peer in group)]
 
     def _switch_of(self, group: Sequence[int], reads: bool) -> int | None:
-        """Return a switch that joins the group and adds, or multicasts."""
+        """Return a switch that all ranks of the group are linked to and that can add (`reads`) or multicast; None
+        without one.
+        """
         for switch, ability in sorted(self._topology.abilities.items()):
             able = ability.reduce if reads else ability.multicast
             if able and all({(rank, switch), (switch, rank)} <= self._joined for rank in group):
@@ -144,7 +147,10 @@ class PlanMessages:
 
 
 class _Put(NamedTuple):
-    """A message: sender, receiver, number of chunks, operation, gate; for a read, the rank that is read."""
+    """A message of the operation at `block` and `step`, sent when `gate` opens. chunks: in parts of chunks
+
+    is_read: whether the block waits for the arrival: for reads and operations of switches
+    """
 
     connection: Connection
     block: int
@@ -156,7 +162,7 @@ class _Put(NamedTuple):
 
 
 class _Signal(NamedTuple):
-    """A signal: to which peer, on which of his channels, of which kind, from which gate."""
+    """A signal, sent when `gate` opens. end: (receiving rank, its channel); kind: kind of the channel"""
 
     end: tuple[int, int]
     kind: Kind
@@ -169,13 +175,13 @@ _End = tuple[int, int, Kind]
 
 
 class PlanFlows:
-    """The flow graph of `plan` on `topology`, which must have been checked for each other.
+    """The flow graph of `plan` on `topology`. The caller must have checked that the plan fits the topology.
 
-    `prices` are latencies of operations. Blocks are sequential; a put holds its block until the data have left the
-    rank, a read, and what a switch does, until they have arrived. What a signal after a put tells is known when its
-    data have arrived. Packets are known when they arrive. A pipeline is one part. Semaphores, barriers and local work
-    take no time by themselves. Amounts are chunks; after the puts come signals that take time, as messages of no chunks
-    over no link.
+    `prices` are latencies of operations. Blocks are sequential: a put blocks its block until the data have left the
+    rank; a read or an operation of a switch, until the data have arrived. A waiting block continues when the signal and
+    the data that were put before it have arrived, or when its packets have arrived. A pipeline is not split into parts.
+    Semaphores, barriers and local work take no time. Amounts are chunks. Signals with a latency are messages without
+    chunks and links; they follow the puts in the order of messages.
     """
 
     def __init__(self, plan: ExecutionPlan, topology: Topology, prices: PlanPrices = FREE) -> None:
@@ -225,7 +231,7 @@ class PlanFlows:
         return found
 
     def _puts(self, number: int) -> list[_Put]:
-        """Return the messages of a block. The block waits until its reads, and operations of switches, have arrived."""
+        """Return the messages of block number `number`."""
         rank, index, block = self._blocks[number]
         return [
             _Put(
@@ -237,7 +243,7 @@ class PlanFlows:
         ]  # fmt: skip
 
     def _signals(self, number: int) -> list[_Signal]:
-        """Return the signals of a block that take time, one for each channel, in its order."""
+        """Return the signals of block number `number` that have a latency, one per channel, in the block's order."""
         rank, _, block = self._blocks[number]
         return [
             _Signal(self._plan.other_end(rank, block.channels_of(operation.kind)[local], operation.kind),
@@ -261,17 +267,17 @@ class PlanFlows:
         return edges | self._signal_edges(of_gate) | self._semaphore_edges() | self._barrier_edges() | packets
 
     def _ends_of(self, gate: int, of_gate: dict[int, list[int]]) -> list[int]:
-        """Return the time when the data of `gate` have left the rank, or have been read."""
+        """Return the events that end the operation at `gate`: its data have left the rank, or have been read."""
         gates = self._first[-1]
         return [self._arrival + m if self.puts[m].is_read else gates + m for m in of_gate[gate]]
 
     @property
     def _arrival(self) -> int:
-        """The event that the first message has arrived; the others follow."""
+        """Number of the event that the first message has arrived; the arrivals of the other messages follow."""
         return int(self._first[-1]) + len(self.puts) + len(self._told)
 
     def _signal_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
-        """Return that who waits goes on once the peer has signalled, and what he put before has arrived."""
+        """Return edges to each wait: from the peer's signal, and from the arrival of the data put before it."""
         signals: dict[_End, list[list[int]]] = defaultdict(list)
         told = iter(range(self._arrival + len(self.puts), self._arrival + len(self.puts) + len(self._told)))
         waits_at: dict[_End, list[int]] = defaultdict(list)
@@ -297,7 +303,9 @@ class PlanFlows:
         }
 
     def _packet_edges(self, of_gate: dict[int, list[int]]) -> set[tuple[int, int]]:
-        """Return that who takes packets waits until they have arrived, or have been written by a block of his rank."""
+        """Return edges to each operation that reads packets: from their arrival, or from the operation of the same rank
+        that wrote them.
+        """
         pieces = pieces_of_a_chunk(self._plan, 1)
         maker, arrival = MoveMaker(self._plan, pieces), self._arrival
         written: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -314,7 +322,7 @@ class PlanFlows:
         return {(cause, gate) for slot, gate in taken for cause in written[slot] if cause != gate}
 
     def _barrier_edges(self) -> set[tuple[int, int]]:
-        """Return that no block goes on from a barrier before all blocks of the round have come to it."""
+        """Return the edges of barriers: each block continues only when all blocks have reached the same round."""
         met: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         for number, (rank, _, _) in enumerate(self._blocks):
             rounds: Counter[int] = Counter()
@@ -343,8 +351,11 @@ class PlanFlows:
 def flows_of(
     program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1, prices: PlanPrices = FREE
 ) -> PlanFlows | ProgramFlows:
-    """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
-    one-sided, and `prices` are for that."""
+    """Return the flow graph of a checked program or plan.
+
+    loops, slices: see `ProgramFlows`; must be 1 for a plan
+    prices:        latencies of operations, used for plans only
+    """
     if isinstance(program, ExecutionPlan):
         return PlanFlows(program, topology, prices)
     assert isinstance(program, Program)

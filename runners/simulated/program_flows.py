@@ -21,14 +21,14 @@ Seconds = NDArray[np.float64]
 class ProgramTrace:
     """Columns with one entry per message, ordered by start time, sender and block.
 
-    src, dst, channel: of the connection
-    block, step:       of the sender's instruction; step counts from 0 within the block
-    adds:              whether the receiver adds it to its data
+    src, dst, channel: the message's connection
+    block, step:       the sender's instruction; step counts from 0 within the block
+    adds:              whether the receiver adds the message to its data
     route:             index into `routes`, the links of its path
-    chunks:            number of the program's chunks
-    start_s:           start of its instruction (a message leaves alpha later)
-    left_s, arrived_s: when its last byte left the sender, and arrived
-    end_s:             when the program was finished
+    chunks:            size of the message in chunks of the program
+    start_s:           start of the sender's instruction (the message leaves alpha later)
+    left_s, arrived_s: time when the last byte left the sender, and when it arrived
+    end_s:             end of the program
     """
 
     src: TraceIndices
@@ -68,15 +68,15 @@ class _Edges(NamedTuple):
 
 
 class ProgramFlows:
-    """The flow graph of `program` on `topology`, which must have been admitted for each other.
+    """The flow graph of `program` on `topology`. The caller must have checked that the program fits the topology.
 
-    Blocks are sequential; local work takes no time. A send holds its block until the message has left the rank,
-    and waits while the protocol's queue depth is used up by messages not yet taken.
+    Blocks are sequential; local work takes no time. A send blocks its block until the message has left the rank, and
+    it starts only when the connection's queue (of the protocol's depth) has room.
 
     loops:  how often every block runs its instructions, each time on an equal part of every chunk
-    slices: how many messages an instruction sends or receives, one after the other, of equal parts; queues hold
-            that many times more
-    Amounts are parts of a chunk of 1 / (loops * slices).
+    slices: number of equal messages into which an instruction splits its data; queues hold `slices` times as many
+            messages
+    Amounts are in units of 1 / (loops * slices) chunk.
     """
 
     def __init__(self, program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> None:
@@ -134,7 +134,7 @@ class ProgramFlows:
         return adds
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Return for each connection the gates that send on it and those that take from it, in order."""
+        """Return two maps from connections to gates, in order: those that send on it, and those that receive from it."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):
@@ -174,7 +174,7 @@ class ProgramFlows:
         return int(self._message.max(initial=-1)) + 1
 
     def _inner_edges(self) -> Iterator[_Edges]:
-        """Yield, for every loop, which part of an instruction must be done before which other may start."""
+        """Yield, for every loop, edges between parts of instructions: the first must end before the second starts."""
         pairs = []
         for index, (rank, _, block) in enumerate(self._blocks):
             first = int(self._first[index])
@@ -191,13 +191,13 @@ class ProgramFlows:
             yield _Edges(sending + offset, self._gates + loop * self._messages_of_a_loop + self._message[sending])
 
     def _loop_edges(self) -> Iterator[_Edges]:
-        """Yield that a block begins a loop after its last one."""
+        """Yield edges by which a block starts a loop only after the end of its previous one."""
         busy = np.flatnonzero(np.diff(self._first))
         for loop in range(1, self._loops):
             yield _Edges(self._done(self._first[busy + 1] - 1, loop - 1), self._first[busy] + loop * len(self._message))
 
     def _queue_edges(self) -> Iterator[_Edges]:
-        """Yield what receivers wait for, and senders that are ahead by the depth of the queue."""
+        """Yield edges for messages: receivers wait for arrivals, and senders wait while the queue is full."""
         depth = QUEUE_DEPTH[self._program.protocol] * self._slices
         for connection, gates in self._sends.items():
             offsets = np.repeat(np.arange(self._loops), len(gates))
@@ -208,9 +208,7 @@ class ProgramFlows:
             yield _Edges(take[:-depth], send[depth:])
 
     def _done(self, gates: Indices, loop: int) -> Indices:
-        """Return when parts of instructions are finished: when their message has left, or immediately without a
-        message.
-        """
+        """Return the events that end parts of instructions: the message has left, or the start if there is none."""
         messages = self._message[gates]
         left = self._gates + loop * self._messages_of_a_loop + messages
         return np.where(messages >= 0, left, gates + loop * len(self._message))

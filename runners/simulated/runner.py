@@ -36,7 +36,7 @@ from chorale.synth.targets.registry import target_named
 _SHOWN_BLOCKS = 8
 _CHUNKS_OF_A_BUFFER = 2
 _SLICES_OF_A_CHUNK = 2
-"""Slices into which NCCL, RCCL and MSCCL cut data in the buffer of a connection with the Simple protocol."""
+"""Slices into which NCCL, RCCL and MSCCL cut data in a connection's buffer with the Simple protocol."""
 
 
 class SimulatedRunner:
@@ -44,10 +44,10 @@ class SimulatedRunner:
 
     `model` gives the cost of messages; see `ProgramFlows` and `simulate_flows` for the simulation. With `buffer_bytes`
     (of the runner or of a request's settings) long chunks go through buffers of that size as on GPUs: every block loops
-    over parts of at most half a buffer, each in two slices. Otherwise a chunk is one message. A program that hangs at
-    the queue depth of its protocol is a timeout, one with a wrong result is reported as such. Plans, and programs that
-    become plans, are priced by the kinds of their operations if the model has no alpha. Nothing is random and no clock
-    is read, so `repeats` equal times are reported, and `timeout_s` and `seed` have no effect.
+    over parts of at most half a buffer, each in two slices. Otherwise a chunk is one message. A program that deadlocks
+    at the queue depth of its protocol is reported as a timeout, a wrong result as a wrong result. If the model has no
+    alpha, plans (and programs that are lowered to plans) get a latency for each kind of operation. Nothing is random
+    and no clock is read, so `repeats` equal times are reported, and `timeout_s` and `seed` have no effect.
     """
 
     name = "simulated"
@@ -59,7 +59,7 @@ class SimulatedRunner:
         self._buffer_bytes = buffer_bytes
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Replay every program at every size; InvalidInput if the model lacks the rate of a link."""
+        """Simulate every program at every size; InvalidInput if the model lacks the rate of a link."""
         environment = self._environment()
         if (fault := validate_request(request, self.library, plans=True, switches=True)) is not None:
             return RunFailure(*fault, environment=environment)
@@ -78,16 +78,16 @@ class SimulatedRunner:
         return Measurement(self.name, results, environment)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the choice of the network's library, of which only a model is here."""
+        """Return the name of the library's own choice; its times come from the library's published model."""
         return (MODELLED,) if collective in MODELLED_COLLECTIVES else ()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
     def _replay(
         self, name: str, requested: AnyProgram, request: RunRequest, environment: Facts
     ) -> tuple[SizeMeasurement, ...] | RunFailure:
-        program = requested  # of one-sided runtimes, a plan is what they execute
+        program = requested  # one-sided runtimes execute the program's plan
         if isinstance(program, Program) and target_named(program.target).limits.one_sided_operations is not None:
             program = plan_of(program)
         prices, model = priced(program, self._model)
@@ -110,7 +110,7 @@ class SimulatedRunner:
         return _fault(name, program, environment) or tuple(measurements)
 
     def _modelled(self, request: RunRequest) -> tuple[SizeMeasurement, ...]:
-        """Return the times of the library by its published model, without its latencies where programs have none."""
+        """Return the library's times from its published model; without latencies if programs have none either."""
         collective = collective_of_ranks(next(iter(request.programs.values())))
         algorithms = library_algorithms(request.topology, collective)
         if not algorithms:
@@ -134,7 +134,7 @@ class SimulatedRunner:
 
 
 def buffer_splits(chunk_bytes: float, buffer_bytes: int) -> tuple[int, int]:
-    """Return into how many loops, and slices of each, a chunk is cut that goes through buffers of this size."""
+    """Return (loops, slices per loop) into which a chunk is cut to fit through buffers of `buffer_bytes`."""
     return max(1, math.ceil(chunk_bytes * _CHUNKS_OF_A_BUFFER / buffer_bytes)), _SLICES_OF_A_CHUNK
 
 
