@@ -1,1 +1,1 @@
-"""Parts that all runners share which execute programs in Python: one rank's interpreter, and measurement rounds."""
+"""Code shared by all runners that execute programs: the process of one rank, and rounds of measurements."""

@@ -1,4 +1,4 @@
-"""One rank in a measurement: its parts of the programs, and data that are created before a run and checked after it."""
+"""One rank in a measurement: its parts of the programs, and its data, created before a run and checked after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ from chorale.synth.programs.program import QUEUE_DEPTH, Buffer, Program
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Layout of a vector on the ranks: `chunks` of the whole vector, and whether input and output share memory."""
+    """Layout of a vector on the ranks. chunks: number of chunks of the whole vector; in_place: whether input and output
+    share memory
+    """
 
     collective: Collective
     ranks: int
@@ -52,7 +54,7 @@ class DataLayout:
 class RankMemory:
     """The data of one run; `elements` is the length of the whole vector, a multiple of the number of chunks.
 
-    given: memory for input and output, large enough, and overlapping for a run in place; None to allocate it
+    given: existing memory for input and output, which must overlap for a run in place; None to allocate new memory
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class RankMemory:
         if collective.custom is None:
             expected = expected_output(collective, *data)
         else:
-            expected = self.output.copy()  # what is not required may be anything
+            expected = self.output.copy()  # elements that are not required may have any value
             for first, values in required_pieces(collective.custom, *data):
                 expected[first : first + len(values)] = values
         found = None if expected is None else _difference("output", self.output, expected)
@@ -135,7 +137,7 @@ class RankPart:
 
     @staticmethod
     def of_library(collective: Collective, ranks: int) -> RankPart:
-        """Return what every rank has to know of a library's collective, which works out of place."""
+        """Return the part of every rank of a library's collective, which works out of place."""
         return RankPart(DataLayout(collective, ranks, ranks, False))
 
     def to_json(self) -> dict[str, Any]:
@@ -162,8 +164,8 @@ class RankPart:
 
 
 LibraryCall = Callable[[int, Collective, RankMemory, float, float], None]
-"""Runs a library's collective on the data from `start_s` on; the first argument is its number among all parts. Raises
-TimeoutError after the limit (seconds after the start), unless the library never returns.
+"""Runs a library's collective. Arguments: number of the part, collective, data, start time and time limit in seconds
+after the start. Raises TimeoutError after the limit, unless the library's call never returns.
 """
 
 
@@ -173,7 +175,7 @@ class RankParts:
     library: runs the collectives of libraries
     plans:   executes plans; None if there are none
     blocked: blocks that are stuck after a run that exceeded its limit or lost a peer
-    seconds: of a call, for ranks that time calls themselves
+    seconds: time of one call, for ranks that time calls themselves
     """
 
     seconds = 0.0
@@ -181,7 +183,7 @@ class RankParts:
     def __init__(self, engine: Engine, rank: int, library: LibraryCall, plans: RankPlans | None = None) -> None:
         self._engine, self._rank, self._library, self._plans = engine, rank, library, plans
         self._parts: list[RankPart] = []
-        self._numbers: list[int | None] = []  # of programs in the engine, of plans among plans; None for a library's
+        self._numbers: list[int | None] = []  # number in the engine, or among plans; None for a library's call
         self._current = 0
         self._memory: RankMemory | None = None
         self._work: Work | None = None
@@ -211,10 +213,10 @@ class RankParts:
         ]
 
     def prepare(self, task: Mapping[str, Any]) -> None:
-        """Lay out the data for a task of `prepare_task`."""
+        """Create the data for a task of `prepare_task`."""
         self._memory = self._work = self._execution = None
         self.blocked = []
-        gc.collect()  # processes of ranks do that at no other time
+        gc.collect()  # automatic collection is off in processes of ranks
         self._current = task["program"]
         part, number, dtype = self._parts[self._current], self._numbers[self._current], task["dtype"]
         pattern = DataPattern(part.layout.ranks, task["run"], task["seed"], ELEMENT_TYPES[dtype].exact_limit)
@@ -231,9 +233,10 @@ class RankParts:
             self._work = Work(number, *addresses, task["elements"], type_, parts=task["parts"], step_room=room)
 
     def run(self, start_s: float, limit_s: float) -> float | None:
-        """Start at `start_s`; return when this rank had its result, both on the monotonic clock.
+        """Start at `start_s`; return the time when this rank had its result. Both are times of the monotonic clock.
 
-        None if nothing was prepared, `limit_s` is over or a peer is gone: then another is to blame, if anybody.
+        Returns None if nothing was prepared, the time limit `limit_s` was exceeded or a peer was lost: the failure is
+        then not this rank's fault, as far as it knows.
         """
         self._start_s, not_before_ns = start_s, round(start_s * 1e9)
         number, memory = self._numbers[self._current], self._memory
@@ -281,7 +284,9 @@ class RankParts:
 
 
 def is_silent(error: EngineError) -> bool:
-    """Return whether another rank caused the failure, or none did; the runner then notices it without an answer."""
+    """Return whether this rank need not report the failure, because the runner notices it anyway: a time-out or the
+    loss of a peer.
+    """
     return error.status in (Status.TIMEOUT, Status.PEER_LOST)
 
 
@@ -292,7 +297,7 @@ _MAX_BYTES = 2**30
 
 
 class FramedSocket:
-    """One end of a control socket for length-prefixed JSON. Nothing received is ever executed.
+    """One end of a control socket that carries length-prefixed JSON. Received data are never executed as code.
 
     `deadline` is a time of `time.monotonic()`; after it, calls raise TimeoutError.
     """
@@ -358,12 +363,12 @@ WorkOfRank = TypeVar("WorkOfRank", bound=RankWork)
 class SocketRank(Generic[WorkOfRank]):
     """The process of one rank, controlled over a socket. Commands and their answers:
 
-        prepare  a program, a size and fresh data                    -> ready
+        prepare  program, size, and how to make the data             -> ready
         go       start time and time limit                           -> done, with the end time
-        check    whether every element is right                      -> checked
-        trace    times of the steps of the last run, if traced       -> traced
-        status   what blocks waited for when the limit was exceeded  -> blocked
-        clock                                                        -> time, of the monotonic clock
+        check                                                        -> checked, with the first wrong element
+        trace                                                        -> traced, with the times of the last run's steps
+        status                                                       -> blocked, with what blocks waited for
+        clock                                                        -> time of the monotonic clock
 
     The process ends when `control` is closed. A run that failed because of another rank gets no answer; that rank
     answers.
@@ -372,7 +377,7 @@ class SocketRank(Generic[WorkOfRank]):
     def __init__(
         self, control: FramedSocket, parts: WorkOfRank, **commands: Callable[[Message], Message | None]
     ) -> None:
-        """commands: what else the rank does, by the name of the command"""
+        """commands: functions for additional commands, by name"""
         self._control, self._parts = control, parts
         self._task: Message = {"program": 0, "products": 0}
         self._commands: dict[str, Callable[[Message], Message | None]] = {
@@ -388,9 +393,9 @@ class SocketRank(Generic[WorkOfRank]):
         }  # fmt: skip
 
     def serve(self) -> None:
-        """Work until the runner is gone."""
+        """Answer commands until the runner closes the connection."""
         gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
-        gc.freeze()  # what was imported need not be looked at again for each run
+        gc.freeze()  # imported objects need not be scanned in every run
         while (command := self._control.receive()) is not None:
             try:
                 answer = self._commands[command["do"]](command)
@@ -412,12 +417,12 @@ class SocketRank(Generic[WorkOfRank]):
 
 
 def be_rank(control: FramedSocket, work: Callable[[], None]) -> NoReturn:
-    """Do `work`, then end this process immediately, whatever it has loaded. Errors are reported to the runner."""
+    """Do `work` and report errors to the runner, then end this process immediately, without clean-up of libraries."""
     code = 1
     try:
         work()
         code = 0
-    except Exception as error:  # whatever it was
+    except Exception as error:  # any error
         message = f"{type(error).__name__}: {error}"
         sys.stderr.write(f"{message}\n")
         with contextlib.suppress(OSError):

@@ -40,7 +40,7 @@ _SHOWN_BLOCKS = 8
 
 
 class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never shown to people
-    """Becomes the RunFailure of the request. blocked: see there"""
+    """Ends a measurement; becomes the RunFailure of the request. blocked: see `RunFailure`"""
 
     blocked: tuple[tuple[int, int, int], ...] = ()
 
@@ -52,7 +52,7 @@ class RunStopped(Exception):  # noqa: N818 - control flow inside runners, never 
 
 
 class DeadlinePassed(RunStopped):
-    """The watchdog's time is over."""
+    """The time limit of the request has passed."""
 
     def __init__(self, what: str) -> None:
         super().__init__(FailureKind.TIMEOUT, f"the time limit passed while {what}")
@@ -61,11 +61,11 @@ class DeadlinePassed(RunStopped):
 def run_failure_of(
     stopped: RunStopped, blocked: Mapping[int, Sequence[StuckInstruction] | None], environment: Facts
 ) -> RunFailure:
-    """Return the failure of the request that `stopped` describes.
+    """Return the request's failure for the exception `stopped`.
 
-    blocked: after a timeout, the stuck blocks of each rank; None for a rank that does not answer. Such a rank is the
-             culprit if others answer: it hangs or is too busy, and they wait for it. In a call of a library, the
-             ranks that wait do not answer either, so no rank is named.
+    blocked: after a timeout, the stuck blocks of each rank; None for a rank that does not answer. If other ranks
+             answer, such a rank is the culprit: it hangs or is too busy, and the others wait for it. In a library's
+             call, waiting ranks do not answer either, so no rank is named.
     """
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
@@ -82,7 +82,9 @@ def run_failure_of(
 
 
 class RankGroup(Protocol):
-    """The processes of all ranks. What goes wrong is raised as RunStopped; `doing` says in its message what was on."""
+    """The processes of all ranks. Failures are raised as RunStopped; `doing` describes the current activity in its
+    message.
+    """
 
     @property
     def ranks(self) -> range: ...
@@ -92,7 +94,7 @@ class RankGroup(Protocol):
         ...
 
     def timed_start(self, deadline: float, doing: str) -> float:
-        """Start what was prepared on all ranks at one time; return the seconds from then to the last rank's end."""
+        """Start the prepared run on all ranks at the same time; return the seconds until the last rank's end."""
         ...
 
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
@@ -109,8 +111,8 @@ class RankGroup(Protocol):
         ...
 
 
-_ANSWER_S = 1.0  # for what is left to say after a failure
-_LEAD_S = 0.008  # from the order to start until the start, so that every rank has heard it
+_ANSWER_S = 1.0  # time for answers after a failure
+_LEAD_S = 0.008  # time from the command to the start, so that it has reached every rank
 _LEAD_PER_RANK_S = 0.0002
 
 
@@ -133,14 +135,14 @@ class SocketRanks(ABC):
 
     @abstractmethod
     def _death(self) -> RunStopped:
-        """Return who died of what."""
+        """Return the failure for the death of a rank: which one died, and why."""
 
     @abstractmethod
     def _refusal(self, rank: int, message: str) -> RunStopped:
-        """Return the failure that an error answer of `rank` means."""
+        """Return the failure for the error `message` that `rank` has sent."""
 
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:
-        """Send `command` to every rank, or the n-th of several to the n-th rank."""
+        """Send `command` to every rank; if it is a sequence, send its n-th command to the n-th rank."""
         for rank, channel in enumerate(self._channels):
             try:
                 channel.send(command if isinstance(command, dict) else command[rank], deadline)
@@ -172,7 +174,7 @@ class SocketRanks(ABC):
         return self.receive(deadline, doing)
 
     def timed_start(self, deadline: float, doing: str) -> float:
-        """Start what the ranks have prepared at one time; return the seconds from then to the last one's end."""
+        """Start the prepared run on all ranks at the same time; return the seconds until the last rank's end."""
         offsets = self._clock_offsets(deadline)
         start = time.monotonic() + _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
         go = {"do": "go", "limit_s": max(0.0, deadline - start)}
@@ -182,11 +184,11 @@ class SocketRanks(ABC):
         return float(max(offsets[rank].to_local_s(answer["end"]) for rank, answer in ends.items()) - start)
 
     def _clock_offsets(self, deadline: float) -> Mapping[int, ClockOffset]:
-        """Return how far the clock of each rank is from the one here."""
+        """Return the offset of each rank's clock from the clock of this process."""
         return dict.fromkeys(self.ranks, SAME_CLOCK)
 
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
-        """Return per rank the (block, instruction, reason) that it is stuck at; None for a rank that is silent."""
+        """Return (block, instruction, reason) of each rank's stuck blocks; None for a rank that does not answer."""
         deadline = time.monotonic() + _ANSWER_S
         blocked: dict[int, list[StuckInstruction] | None] = dict.fromkeys(self.ranks)
         with selectors.DefaultSelector() as selector:
@@ -208,7 +210,7 @@ class SocketRanks(ABC):
         return [(block, step, why) for block, step, why in answer["blocks"]]
 
     def _read(self, rank: int | None, deadline: float) -> Message:
-        """Return the reply of a rank; a death or an error becomes RunStopped."""
+        """Return the answer of a rank. Raises RunStopped if the rank has died or reports an error."""
         try:
             answer = None if rank is None else self._channels[rank].receive(deadline)
         except TimeoutError:
@@ -225,9 +227,9 @@ Group = TypeVar("Group", bound=RankGroup)
 
 
 class LiveRunner(ABC, Generic[Group]):
-    """A `Runner` with processes for ranks, which stay between requests as long as they may be used by the next one.
+    """A `Runner` with one process per rank. The processes are kept if the next request can use them too.
 
-    Whatever stops a measurement becomes a RunFailure and ends them. They vanish with this process, however it ends.
+    A failed measurement becomes a RunFailure and ends the processes. They also end with this process, however it ends.
     """
 
     name: str
@@ -238,20 +240,21 @@ class LiveRunner(ABC, Generic[Group]):
 
     @abstractmethod
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the runtime's own algorithms; see the port."""
+        """Return the runtime's own algorithms; see `Runner.library`."""
 
     @abstractmethod
     def _fault(self, request: RunRequest) -> RequestFault | None:
-        """Return why `request` cannot run."""
+        """Return why `request` cannot run, None if it can."""
 
     @abstractmethod
     def _measure(self, request: RunRequest, environment: Environment) -> Outcome:
-        """Measure; add what the times depend on to `environment`. Raises RunStopped, or Unavailable."""
+        """Measure `request`, and add the facts that affect times to `environment`. Raises RunStopped or Unavailable."""
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request`; see the port. Raises InvalidInput if it is ambiguous where to run.
+        """Run `request`; see `Runner.submit`. Raises InvalidInput if it is ambiguous where to run.
 
-        The first request may exceed its time limit, to build native code, start ranks or probe links.
+        The first request may exceed its time limit, because it may have to build native code, start ranks and probe
+        links.
         """
         environment: Environment = dict(machine_facts(), runner=self.name, load_average=load_average())
         if (fault := self._fault(request)) is not None:
@@ -287,7 +290,7 @@ class LiveRunner(ABC, Generic[Group]):
         self.close()
 
     def _group_for(self, key: object, start: Callable[[], Group]) -> Group:
-        """Return the processes that are there if they were started for `key`, else new ones."""
+        """Return the existing processes if they were started for `key`; otherwise replace them by new ones."""
         if self._group is None or self._group_key != key:
             self._end(gracefully=True)
             self._group, self._group_key = start(), key
@@ -305,11 +308,10 @@ class LiveRunner(ABC, Generic[Group]):
 
 
 class MeasurementRounds:
-    """Runs the programs and library algorithms of `request` on `group`, which knows them by position, programs first.
+    """Runs the programs and library algorithms of `request` on `group`, which numbers them: programs first.
 
-    library_elements: by (name, position of the size): elements of the whole vector for a library algorithm, if they
-    differ
-                      from those of the programs
+    library_elements: (library algorithm, position of the size) -> elements of the whole vector, if they differ from
+                      those of the programs
     """
 
     def __init__(
@@ -331,7 +333,7 @@ class MeasurementRounds:
         self.traces: dict[str, tuple[ExecutionTrace, ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
-        """Return the measurements per name, one per size in the order of the request; `traces` then has theirs."""
+        """Return, for each name, one measurement per size in the order of the request. Also fills `traces`."""
         results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
         element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
         counts = [equal_parts(program, element_bytes) for program in self._request.programs.values()]
@@ -385,9 +387,7 @@ class MeasurementRounds:
         return seconds
 
     def _parts(self, name: str, elements: int) -> int:
-        """Return the number of parts into which chunks are cut so that a part fits in the buffer; 1 without a buffer
-        size.
-        """
+        """Return the number of parts into which chunks are cut to fit in a buffer; 1 if there is no buffer size."""
         settings = self._request.settings.get(name)
         if settings is None or settings.buffer_bytes is None:
             return 1
@@ -399,7 +399,7 @@ class MeasurementRounds:
 def prepare_task(
     program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0, products: int = 0
 ) -> Message:
-    """Return the command to ranks to lay out the data of one run of the program of that number."""
+    """Return the command that makes ranks create the data for one run of program number `program`."""
     task: Message = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
     return task | {"run": run, "seed": seed, "products": products, "parts": 1, "trace": False}
 
@@ -408,10 +408,10 @@ SWITCH_PROCESS = "emulated: a process each, which stores what arrives, adds it u
 
 
 def on_switch_processes(request: RunRequest) -> RunRequest:
-    """Return `request` with switches as processes if one of its programs uses them, else `request` itself.
+    """If a program of `request` uses switches, return a request in which switches have processes; else `request`.
 
-    Programs that only use ranks run on the same network with idle switches. Raises InvalidInput unless they are in
-    place.
+    Programs that only use ranks then run on the same network with idle switches. They must work in place; otherwise
+    InvalidInput is raised.
     """
     switches = next((program.switches for program in request.without_plans.values() if program.switches), ())
     if not switches:
@@ -424,8 +424,6 @@ def on_switch_processes(request: RunRequest) -> RunRequest:
 
 
 def switch_facts(request: RunRequest) -> Facts:
-    """Return facts about the processes that stand in for switches, for the environment of a measurement; empty without
-    any.
-    """
+    """Return facts about the processes that replace switches, for a measurement's environment; empty without any."""
     acting = {len(program.switches) for program in request.without_plans.values()}
     return {"switches": SWITCH_PROCESS, "switch_processes": max(acting)} if max(acting, default=0) else {}

@@ -1,4 +1,4 @@
-"""Ranks that are started one by one, or by a launcher, and connect to the runner: both ends of their meeting."""
+"""Ranks that are started one by one or by a launcher: how they connect to the runner, on both sides."""
 
 import contextlib
 import os
@@ -20,23 +20,23 @@ from chorale.runners.process_launch.placement import RankHost, this_host
 from chorale.runners.process_launch.processes import STDERR, ProcessHandle
 from chorale.synth.errors import Unavailable
 
-_LOOK_S = 0.1  # between looks for ranks that die before they speak
-_HELLO_S = 5.0  # for who connects to say who it is
-_SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
+_LOOK_S = 0.1  # interval for checking whether a rank has died before its hello
+_HELLO_S = 5.0  # time for the hello after a connection
+_SETTLE_S = 0.3  # after this time, ranks that were killed differ from ranks that only lost a neighbour
 TOKEN = "CHORALE_TOKEN"  # noqa: S105 - the name of a variable
-"""The variable by which the runner knows its ranks."""
+"""Environment variable with the token by which the runner recognizes its ranks."""
 
 Start = Callable[[str, Mapping[str, str]], Sequence[ProcessHandle]]
-"""Starts all ranks, given the address of the runner and environment variables: a process per rank, or one launcher."""
+"""Starts all ranks, given the runner's address and environment variables. Returns a process per rank, or one launcher.
+"""
 
 
 class StartedRanks(SocketRanks):
-    """Processes of all ranks. Each reports its number, process id and clock at its start; `hellos` holds these reports.
+    """The processes of all ranks. At its start, each reports its rank, process id and clock; see `hellos`.
 
-    address: address of this process for ranks on other machines; if empty, all ranks are on this machine and use a
-    socket
-             in a folder
-    release: frees the place where they ran
+    address: address of this process for ranks on other machines; if empty, all ranks are on this machine and connect
+             through a Unix socket
+    release: called at the end, to free the hosts
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class StartedRanks(SocketRanks):
             raise
 
     def _meet(self, token: str, deadline: float) -> None:
-        """Wait until every rank has said hello; strangers do not know the token."""
+        """Wait until every rank has sent its hello. Connections without the token are closed."""
         said: dict[int, FramedSocket] = {}
         while len(said) < len(self.ranks):
             if time.monotonic() > deadline:
@@ -105,17 +105,23 @@ class StartedRanks(SocketRanks):
             raise self._death() from None
 
     def _refusal(self, rank: int, message: str) -> RunStopped:
-        """Return what an error of a rank means; one that lost another gives up, so one that was killed comes first."""
+        """Return the failure for an error of `rank`. If a rank was killed, that is the cause: ranks that lose another
+        rank give up with an error.
+        """
         if (kind := self._kind_of(message)) is not FailureKind.CRASH:
             return RunStopped(kind, f"rank {rank} failed: {message}", rank)
         return self._death(f"rank {rank} failed: {message}", rank)
 
     def _kind_of(self, reason: str) -> FailureKind:
-        """Return the kind of failure for a rank that ended for `reason`."""
+        """Return the kind of failure if a rank ended with the message `reason`."""
         return FailureKind.CRASH
 
     def _death(self, otherwise: str = "a rank ended without a reason", rank: int | None = None) -> RunStopped:
-        """Return who died of what. A rank that loses another gives up, so one that was killed comes first."""
+        """Return the failure for the death of a rank. A rank that was killed is named first, because ranks that lose
+        another rank give up too.
+
+        otherwise, rank: message and rank if no process has ended
+        """
         time.sleep(_SETTLE_S)
         has_each = len(self._started) == len(self.ranks)
         codes = [(number, code) for number, one in enumerate(self._started) if (code := one.poll()) is not None]
@@ -135,7 +141,7 @@ class StartedRanks(SocketRanks):
         return RunStopped(self._kind_of(otherwise), otherwise, rank)
 
     def close(self, gracefully: bool = True) -> None:
-        """Kill all: a library would wait for ranks that may be gone. Safe to call twice."""
+        """Kill all processes, because a library may wait for ranks that are gone. Safe to call twice."""
         for channel in self._channels:
             channel.close()
         self._listener.close()
@@ -150,16 +156,16 @@ class StartedRanks(SocketRanks):
 
 
 class StreamRanks(StartedRanks):
-    """Ranks that time several calls in a row themselves, by the clock of the stream that they run on."""
+    """Ranks that time several consecutive calls themselves, with the clock of their device's stream."""
 
     def timed_start(self, deadline: float, doing: str) -> float:
-        """Return the longest time of a call on any rank."""
+        """Start the prepared calls; return the mean time of a call on the slowest rank."""
         self.send({"do": "go", "at": 0.0, "limit_s": max(0.0, deadline - time.monotonic())}, deadline)
         return max(float(answer["seconds"]) for answer in self.receive(deadline, doing).values())
 
 
 def greet_runner(control: FramedSocket, rank: int, **facts: Any) -> None:
-    """Say hello as `rank`, with what a runner wants to know of all ranks and with `facts`."""
+    """Send the hello of `rank`: the report that every runner needs, and `facts`."""
     host = this_host()
     hello = {"answer": "hello", "rank": rank, "token": os.environ[TOKEN], "pid": os.getpid()}
     hello |= {"clock": clock_identity(), "host": [host.name, *sorted(host.aliases - {host.name})]}
@@ -167,7 +173,7 @@ def greet_runner(control: FramedSocket, rank: int, **facts: Any) -> None:
 
 
 def meet_runner(meeting: str) -> FramedSocket:
-    """Return the socket of a rank to its runner, which listens at `meeting`: HOST:PORT, or a path."""
+    """Connect a rank to its runner; return the socket. meeting: HOST:PORT or the path of a Unix socket"""
     host, _, port = meeting.rpartition(":")
     if host:
         stream = socket.create_connection((host, int(port)))

@@ -1,1 +1,1 @@
-"""How runs are measured by any runner: when repetitions suffice, and what their times show."""
+"""Measurements with any runner: how many repetitions are needed, and how their times are analysed."""

@@ -1,6 +1,6 @@
-"""Offsets between the monotonic clocks of processes, with a bound on the error that holds for any message delays.
+"""Offsets between the monotonic clocks of processes, with an error bound that holds for any message delays.
 
-Also: which processes read one and the same clock, so that no offset has to be measured.
+Also finds processes that read the same clock, for which no offset has to be measured.
 """
 
 import os
@@ -11,14 +11,15 @@ from pathlib import Path
 from chorale.synth.errors import CheckFailed, InvalidInput
 
 MAX_DRIFT = 500e-6
-"""Seconds per second by which two clocks may part: the most that NTP lets one run fast (RFC 5905, A.1.1, MAXFREQ)."""
+"""Maximum drift between two clocks in seconds per second: NTP's limit for the error of a clock's frequency (RFC 5905,
+A.1.1, MAXFREQ)."""
 
 _RESOLUTION_S = 1e-9  # readings are rounded to this
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """A question and its answer: the own clock when it was asked and when the answer had come, the other's between."""
+    """Times of a question and its answer: sent and returned on the own clock, received and replied on the other one."""
 
     sent_s: float
     received_s: float
@@ -27,13 +28,13 @@ class ClockSample:
 
     @property
     def delay_s(self) -> float:
-        """Time on the way, both ways."""
+        """Total travel time of question and answer."""
         return (self.returned_s - self.sent_s) - (self.replied_s - self.received_s)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """Other clock minus own clock, when the own one shows `at_s`: `offset_s`, wrong by `error_s` at most."""
+    """Other clock minus own clock in seconds. `error_s` bounds the error when the own clock shows `at_s`."""
 
     offset_s: float
     error_s: float
@@ -41,15 +42,15 @@ class ClockOffset:
     max_drift: float
 
     def to_remote_s(self, own_s: float) -> float:
-        """Return what the other clock shows when the own one shows `own_s`."""
+        """Convert a time of the own clock to the other clock."""
         return own_s + self.offset_s
 
     def to_local_s(self, other_s: float) -> float:
-        """Return what the own clock shows when the other one shows `other_s`."""
+        """Convert a time of the other clock to the own clock."""
         return other_s - self.offset_s
 
     def error_at(self, own_s: float) -> float:
-        """Return by how much a translation may be wrong when the own clock shows `own_s`."""
+        """Return the maximum error in seconds of a conversion when the own clock shows `own_s`."""
         return self.error_s + self.max_drift * abs(own_s - self.at_s)
 
 
@@ -60,11 +61,11 @@ SAME_CLOCK = ClockOffset(0.0, 0.0, 0.0, 0.0)
 def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -> ClockOffset:
     """Return the clock offset in the middle of its tightest bounds. O(samples).
 
-    A question cannot arrive before it was asked, nor an answer return before it was given. So every sample shows
-    answered - returned <= offset <= received - asked, widened by the possible drift of the clocks until the time in
-    question. The largest lower and the smallest upper bound come from the fastest message in each direction; the
-    minimum-delay filter of NTP (RFC 5905, section 10) takes one sample for both. Delays may differ between directions.
-    Raises CheckFailed if no offset satisfies all bounds: a clock was set or runs away.
+    No message arrives before it was sent. So every sample shows replied - returned <= offset <= received - sent,
+    widened by the possible drift of the clocks between the sample and the time of the result. The tightest bounds come
+    from the fastest message in each direction, so delays may differ between directions. (The minimum-delay filter of
+    NTP, RFC 5905, section 10, uses one sample for both.) Raises CheckFailed if no offset satisfies all bounds, which
+    means that a clock was set or drifts too fast.
     """
     if not samples:
         raise InvalidInput(
@@ -102,7 +103,9 @@ def clock_samples(
 
 
 def clock_identity() -> str:
-    """Return what processes have in common that read the same monotonic clock: kernel since boot, time namespace."""
+    """Return an identity of this process's monotonic clock: processes with the same identity read the same clock. It
+    consists of the kernel's boot and the time namespace.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id")
     space = Path("/proc/self/ns/time")
     since = boot.read_text().strip() if boot.exists() else f"process {os.getpid()}"
@@ -110,5 +113,5 @@ def clock_identity() -> str:
 
 
 def same_clocks(identities: Sequence[str]) -> dict[int, ClockOffset]:
-    """Return the offsets that need no messages: of the ranks that read the same clock as rank 0."""
+    """Return the offsets of all ranks that read the same clock as rank 0, which need no messages."""
     return {rank: SAME_CLOCK for rank, identity in enumerate(identities) if identity == identities[0]}

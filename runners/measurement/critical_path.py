@@ -1,4 +1,4 @@
-"""Find where the time of an execution went: the chain of instructions that determined the end of the last rank."""
+"""Explains the time of an execution by its critical path: the instructions that determined the end of the last rank."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class Cause(StrEnum):
     START = "start skew"  # the rank began late
     LINK = "link"  # bytes were on their way
     BUFFER = "full buffer"  # a message could not leave: its connection had no room
-    PROCESSOR = "processor"  # a rank had all it needed, and had not come to it
+    PROCESSOR = "processor"  # a rank had all it needed but had not started yet
 
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """A segment of the critical path: `rank`, what it did, and `peer`, the sender, if it received."""
+    """A segment of the critical path on `rank`. peer: the sender if the rank received a message, else None"""
 
     cause: Cause
     rank: int
@@ -38,11 +38,12 @@ _Key = tuple[int, int, int, int, int]  # rank, block, step, part, piece
 
 
 class CriticalPath:
-    """The chain of instructions that ended last, back to the common start; O(instructions) to build.
+    """The chain of instructions from the common start to the last end; O(instructions) to build.
 
-    A receiving step leads to its sender if the message was still travelling for at least half of the step's time after
-    the step was ready. Any other step leads to the last to end among its waits and the step before it in its block. The
-    path shows where time went in this execution, not how long it would take if a step were faster.
+    The chain is followed backwards. A receiving step leads to its sender if the receiver was ready and waiting during
+    at least half of the message's travel time. Any other step leads to the step that ended last among its waits and
+    the previous step of its block. The path shows where the time went in this execution, not how much faster it would
+    be if a step were faster.
     """
 
     def __init__(self, program: Program, trace: ExecutionTrace) -> None:
@@ -67,7 +68,7 @@ class CriticalPath:
             before = latest if sender is None else sender
             if sender is None:
                 latest_first = self._own_segments(key, before, until_s)
-            else:  # the way of a message, from when its first byte left
+            else:  # the travel time of a message since its first byte left
                 way = PathSegment(Cause.LINK, key[0], sender[0], key[1], key[2], self._left_s(sender), until_s)
                 latest_first = iter((way,))
             path.extend(one for one in latest_first if one.time_s > 0)
@@ -76,7 +77,7 @@ class CriticalPath:
         return tuple(reversed(path))
 
     def _own_segments(self, key: _Key, before: _Key | None, until_s: float) -> Iterator[PathSegment]:
-        """Yield what the rank itself spent time on since `before` ended, the latest first."""
+        """Yield the rank's own segments since the end of `before`, latest first."""
         rank, block, step, _, _ = key
         span, op = self._spans[key], self._program.ranks[rank].blocks[block].instructions[step].op
         start_s = min(max(self._trace.ranks[rank].start_s, 0.0), until_s)
@@ -91,7 +92,7 @@ class CriticalPath:
             yield PathSegment(Cause.START, rank, None, block, step, 0.0, start_s)
 
     def _late_sender(self, key: _Key, until_s: float) -> _Key | None:
-        """Return the step that sent what this one waited for, None if it waited for nothing or not for long."""
+        """Return the step that sent the message for which `key` waited; None if it did not wait, or only briefly."""
         sender = self._senders.get(key)
         if sender is None:
             return None
@@ -139,5 +140,5 @@ class CriticalPath:
 
 
 def time_by_cause(segments: Sequence[PathSegment]) -> dict[Cause, float]:
-    """Return the seconds of a critical path by cause, every cause named."""
+    """Return the seconds of a critical path by cause; causes that do not occur have 0."""
     return {cause: sum(one.time_s for one in segments if one.cause is cause) for cause in Cause}

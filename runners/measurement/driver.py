@@ -1,4 +1,4 @@
-"""Decides how often to measure: in races, until a comparison is precise, or a fixed number of times; on any runner."""
+"""Decides how many repetitions to measure, with any runner: a fixed number, until a result is precise, or in a race."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ MOST_EFFICIENCY = 1.01
 
 @dataclass(frozen=True, slots=True)
 class LinkLimit:
-    """Least seconds per byte of the vector that any schedule of a collective needs.
+    """Lower bound for the time of any schedule of a collective, in seconds per byte of the vector.
 
     Derived from a proven bound for the links, including switches that add and multicast if the network has them;
     latencies and headers come on top.
@@ -47,12 +47,12 @@ class LinkLimit:
         return self.seconds_per_byte * size_bytes
 
     def efficiency(self, time_s: float, size_bytes: int) -> float:
-        """Return which part of what links allow was reached: 1 at the limit."""
+        """Return the limit's time divided by `time_s`: 1 means as fast as the links allow."""
         return self.least_s(size_bytes) / time_s
 
 
 def link_limit(topology: Topology, collective: Collective, environment: Mapping[str, Any]) -> LinkLimit | None:
-    """Return the limit for programs that ran in `environment`.
+    """Return the limit that the links impose on programs that ran in `environment`.
 
     None if the rate of the links is unknown, and for custom collectives, which have no bound.
     """
@@ -67,7 +67,10 @@ def _limit(topology: Topology, collective: Collective, network: NetworkModel) ->
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
-    """Return the model of links with that rate (of bandwidth 1, or of the fastest in GB/s); None if it is unknown."""
+    """Return the network model for links of `link_mbps` (10^6 bit/s); None if the rate is unknown.
+
+    link_mbps: rate of a link of bandwidth 1 if the unit is links, else of the fastest link
+    """
     if not isinstance(link_mbps, (int, float, Fraction, str)):
         return None
     rate_gbps = Fraction(str(link_mbps)) / 1000
@@ -78,7 +81,7 @@ def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
 
 
 def believable(request: RunRequest, outcome: Outcome) -> Outcome:
-    """Return `outcome`, or a failure if a median is below what the links allow."""
+    """Return `outcome`, or a failure if a median is faster than the links allow."""
     if isinstance(outcome, RunFailure) or not request.programs:
         return outcome
     collective = collective_of_ranks(next(iter(request.programs.values())))
@@ -121,7 +124,7 @@ class StopReason(StrEnum):
     """Why the repetitions of a size ended."""
 
     FIXED = "fixed"  # their number was given
-    PRECISE = "precise"  # the interval is narrow enough
+    PRECISE = "precise"  # the interval has the required precision
     REPEATS = "repeats"  # the budget of repetitions is used up
     SECONDS = "seconds"  # the budget of time is used up
 
@@ -156,7 +159,7 @@ class AdaptiveMeasurement:
 
 
 def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | RunFailure:
-    """Measure `request.repeats` times, as it says."""
+    """Measure with exactly `request.repeats` repetitions."""
     outcome = _submitted(runner, request)
     if isinstance(outcome, RunFailure):
         return outcome
@@ -167,12 +170,11 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     """Measure the programs of `request` together until every ratio to the reference is precise or a budget is used up.
 
     The first request has `request.repeats` repetitions, or more if an interval needs them. Later requests contain only
-    the sizes that need more, with as many repetitions as their intervals suggest, at most as many as there are already.
-    Every request warms up, shuffles the programs and has its own time limit `request.timeout_s`. If one fails, its
-    failure is
-    the result: a program that fails now and then has no time. If launches count once (`Goal.launches`), every request
-    has the same few repetitions, and the interval is that of the launches' medians. Times stay in the order of
-    measurement. Raises InvalidInput for a reference that is not measured.
+    the sizes that are not precise yet. Their number of repetitions is estimated from the intervals; it never more than
+    doubles the total. Every request warms up, shuffles the programs and has its own time limit `request.timeout_s`. If
+    one request fails, the result is its failure, because a program that fails now and then has no valid time. With
+    `Goal.launches`, every request has the same small number of repetitions and counts as one sample, its median. Times
+    stay in the order of measurement. Raises InvalidInput for a reference that is not measured.
     """
     names = (*request.programs, *map(library_result, request.library))
     if goal.reference is not None and goal.reference not in names:
@@ -198,7 +200,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
 
 
 class _Collected:
-    """The times so far. All sizes that are still open have the same number of repetitions."""
+    """Times measured so far. A size is open while it needs more; all open sizes have equally many repetitions."""
 
     def __init__(self, sizes_bytes: tuple[int, ...], goal: Goal, per_launch: int = 1) -> None:
         self._sizes_bytes = sizes_bytes
@@ -206,7 +208,7 @@ class _Collected:
         self._goal = goal
         self._outcomes: list[Measurement] = []
         self._repeats = 0
-        self._stops: dict[int, StopReason] = {}  # by the number of the size; those that are missing are open
+        self._stops: dict[int, StopReason] = {}  # by position of the size; sizes without an entry are open
         self._times_s: dict[str, list[tuple[float, ...]]] = {}
 
     @property
@@ -218,7 +220,7 @@ class _Collected:
         return [number for number in range(len(self._sizes_bytes)) if number not in self._stops]
 
     def add(self, outcome: Measurement, repeats: int) -> None:
-        """Take the times of `outcome`, which has the open sizes only, and close those that are precise now."""
+        """Add the times of `outcome`, which contains the open sizes, and close the sizes that are now precise."""
         for name, measured in outcome.results.items():
             times_s = self._times_s.setdefault(name, [()] * len(self._sizes_bytes))
             for number, one in zip(self._open, measured, strict=True):
@@ -228,10 +230,10 @@ class _Collected:
         self._stops |= {number: StopReason.PRECISE for number in self._open if self._width(number) <= 1}
 
     def next_repeats(self, affordable: float) -> int:
-        """Return the number of repetitions of the next request, at most `affordable`; 0 ends all sizes.
+        """Return the number of repetitions of the next request, at most `affordable`; 0 if all sizes are finished.
 
-        The width of an interval shrinks with the square root of the samples; the size that needs the fewest more
-        decides. A request gets at least half as many repetitions as there are already.
+        The width of an interval shrinks with the square root of the number of samples. The number is chosen for the
+        size that needs the fewest more, but is at least half of the repetitions measured so far.
         """
         if not self._open:
             return 0
@@ -265,7 +267,9 @@ class _Collected:
         return Precision(self._goal.precision, self._goal.precision * width if math.isfinite(width) else None)
 
     def _width(self, number: int) -> float:
-        """Return the widest interval at a size in units of the precision that is wanted; infinite with few samples."""
+        """Return the half-width of the widest interval at a size, relative to the required precision; infinite if there
+        are too few samples.
+        """
         goal, reference = self._goal, self._goal.reference
         compared = [name for name in self._times_s if name != reference] or list(self._times_s)
         widest = 0.0

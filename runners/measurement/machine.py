@@ -27,10 +27,10 @@ _OTHERS = 0o077
 
 
 def runtime_folder() -> Path:
-    """Return this user's folder for locks and sockets, made if it is missing; Unavailable if there can be none.
+    """Return this user's folder for locks and sockets; create it if necessary. Unavailable if that is impossible.
 
-    It is the first of $XDG_RUNTIME_DIR/chorale, /run/user/UID/chorale, one in the temporary folder and one in the home
-    folder that is a folder of this user: names that others took before, also by links, are passed over.
+    The candidates are $XDG_RUNTIME_DIR/chorale, /run/user/UID/chorale, a folder in the temporary folder and one in the
+    home folder. The first one that belongs to this user is taken; files and links of other users are skipped.
     """
     user = os.geteuid()
     temporary = Path(tempfile.gettempdir())
@@ -51,10 +51,10 @@ def temporary_folder(max_path_bytes: int = 4096) -> Path:
 
 
 def make_private(folder: Path) -> bool:
-    """Make `folder` with mode 0700 or check that it is one of this user; return whether it is safe to use."""
+    """Create `folder` with mode 0700, or check that it belongs to this user. Return whether it is safe to use."""
     try:
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-    except OSError:  # also where something else than a folder has the name
+    except OSError:  # also if the path is not a folder
         return False
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -77,7 +77,7 @@ def _first_private(folders: Iterable[Path]) -> Path:
 def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLock:
     """Return the lock `path`, held until its `release`; it is free again when this process dies, however that happens.
 
-    Raises `refusal` if somebody else holds it for `patience_s`. A new file is of this user alone.
+    Raises `refusal` if another process still holds it after `patience_s`. A new file is private to this user.
     """
     # A lock file alone, without flock, would outlive a process that was killed.
     lock = FileLock(path, mode=PRIVATE_FILE, thread_local=False, poll_interval=_POLL_S, fallback_to_soft=False)
@@ -85,7 +85,7 @@ def acquire_lock(path: Path, patience_s: float, refusal: Unavailable) -> FileLoc
         lock.acquire(timeout=patience_s)
     except Timeout:
         raise refusal from None
-    except OSError as error:  # of another user, or on a file system without locks
+    except OSError as error:  # a file of another user, or a file system without locks
         rule, way_out = (
             "the lock file cannot be written: {}",
             "remove it, let its owner do so, or choose another folder",
@@ -100,7 +100,7 @@ _SYSTEM = Path("/sys/devices/system")
 
 
 def machine_facts() -> dict[str, str | int | float | None]:
-    """Return what stays the same on this machine from run to run; None for what the system does not say."""
+    """Return facts about this machine that do not change between runs; None for facts that the system does not tell."""
     processors = Path("/proc/cpuinfo")
     lines = processors.read_text().splitlines() if processors.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -117,7 +117,7 @@ def machine_facts() -> dict[str, str | int | float | None]:
 
 
 def environment_id(facts: Facts) -> str:
-    """Return the content id of `facts`; numbers that are not whole are taken as text."""
+    """Return the content id of `facts`. Fractional numbers are converted to text first."""
     return content_id({key: str(value) if isinstance(value, float) else value for key, value in facts.items()})
 
 
@@ -135,19 +135,20 @@ def _line(path: Path) -> str | None:
 
 
 OTHERS_PATIENCE_S = 30.0
-"""How long to wait, once, for measurements of other users: a file remembers that waiting was in vain."""
+"""How long to wait for measurements of other users. After one vain wait, a file tells later measurements not to wait.
+"""
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of the system's, of which only the lock is used
 _POLL_S = 0.05
 
 
 def machine_lock() -> Path:
-    """Return the file that this user's measurements lock while they run; no other user reaches it."""
+    """Return the file that this user's measurements lock while they run. Other users cannot access it."""
     return runtime_folder() / "measuring.lock"
 
 
 def everybodys_lock() -> Path:
-    """Return what measurements of all users lock: a folder of the system, which nobody has to make or can replace."""
+    """Return the path that all users' measurements lock: a system folder, which exists and cannot be replaced."""
     return _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path("/")
 
 
@@ -155,13 +156,13 @@ def everybodys_lock() -> Path:
 def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_PATIENCE_S) -> Iterator[None]:
     """Hold this user's lock `path` and the lock of all users of this machine during the block.
 
-    Raises Unavailable if this user holds it elsewhere for `patience_s`. Other users cannot be trusted to release it:
-    after `others_patience_s` the block starts anyway, with a warning, and no process of this user waits for them again
-    until their lock has been free once.
+    Raises Unavailable if another process of this user still holds `path` after `patience_s`. Other users cannot be
+    trusted to release their lock: after `others_patience_s` the block starts anyway, with a warning, and processes of
+    this user stop waiting for them until the lock has been free once.
     """
     way_out = "wait for the other campaign on this machine, or measure on another"
     refusal = Unavailable("another measurement is running on this machine: {}", f"{path} is locked", way_out)
-    in_vain = path.with_suffix(".in-vain")  # exists while the lock of all users was waited for and not free since
+    in_vain = path.with_suffix(".in-vain")  # exists from a vain wait until the lock is free again
     with acquire_lock(path, patience_s, refusal):
         descriptor = os.open(everybodys_lock(), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -171,11 +172,11 @@ def exclusive(path: Path, patience_s: float, others_patience_s: float = OTHERS_P
                 in_vain.touch(PRIVATE_FILE)
             yield
         finally:
-            os.close(descriptor)  # the lock is free again, as when this process ends
+            os.close(descriptor)  # releases the lock, as the end of this process does
 
 
 def _acquired(descriptor: int, patience_s: float) -> bool:
-    """Return whether the lock of all users was free within `patience_s`."""
+    """Acquire the lock of all users; return False, after a warning, if that takes longer than `patience_s`."""
     deadline_s = time.monotonic() + patience_s
     while True:
         try:
@@ -188,7 +189,7 @@ def _acquired(descriptor: int, patience_s: float) -> bool:
                 )
                 return False
             time.sleep(_POLL_S)
-        except OSError as error:  # a file system without locks: there is nobody to wait for
+        except OSError as error:  # the file system has no locks, so nobody holds one
             _measuring.debug("no lock of all users: %s", error.strerror)
             return True
 

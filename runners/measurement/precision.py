@@ -40,7 +40,7 @@ class Goal:
 
 
 def parse_precision(text: str) -> float:
-    """Return the share that `2%` or `0.02` means."""
+    """Parse a precision such as `2%` or `0.02`; return it as a fraction."""
     match = re.fullmatch(rf"({_NUMBER})\s*(%?)", text.strip())
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0.0001 <= share <= 1:
@@ -85,10 +85,11 @@ class MedianInterval:
 
 
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
-    """Return the interval between order statistics that follows from the binomial law alone (exact, O(n log n)).
+    """Return the interval of the median between two order statistics, by the binomial distribution (exact, O(n log n)).
 
-    Too few samples for `confidence` give their whole range and the confidence that it has, 1 - 2 / 2^n.
-    `samples` are positive, independent, at least one; their distribution may be anything.
+    With too few samples for `confidence`, it is their complete range, and its confidence is 1 - 2 / 2^n.
+
+    samples: positive and independent, at least one, with any distribution
     """
     median, count = float(np.median(samples)), len(samples)
     reachable = 1 - 2.0 ** (1 - count)
@@ -102,20 +103,20 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
 def samples_below(count: int, confidence: float) -> int:
     """Return how many of `count` sorted samples may lie outside the interval of their median at each end.
 
-    This is one less than the largest k such that a fair coin shows at most k heads in `count` throws with probability
-    at
-    most (1 - `confidence`) / 2: Conover, Practical Nonparametric Statistics (1999), 3.2. Computed in integers.
+    The result is the largest k such that a fair coin shows at most k heads in `count` throws with a probability below
+    (1 - `confidence`) / 2, or 0 if there is none (Conover, Practical Nonparametric Statistics, 1999, 3.2). Computed
+    with integers.
     """
     limit = Fraction((1 - confidence) / 2) * 2**count
     throws, heads = 1, 0  # ways to have at most `heads` heads
     while throws < limit:
         heads += 1
         throws += math.comb(count, heads)
-    return max(heads - 1, 0)  # the whole range has exactly this confidence
+    return max(heads - 1, 0)  # the complete range has exactly this confidence
 
 
 def launch_medians(values: Sequence[float], per_launch: int) -> list[float]:
-    """Return the median of every `per_launch` values in their order, which one launch gave; the last may have fewer."""
+    """Return the median of each launch: of each `per_launch` consecutive values; the last launch may have fewer."""
     if per_launch == 1:
         return list(values)
     return [float(np.median(values[first : first + per_launch])) for first in range(0, len(values), per_launch)]
@@ -126,8 +127,9 @@ def ratio_interval(
 ) -> MedianInterval:
     """Return the interval of the ratio time / reference time from repetitions that ran side by side.
 
-    The n-th times of both belong together: what slows the machine slows both, and their ratio stays. Raises CheckFailed
-    if a reference time is 0. The `per_launch` repetitions of one launch count as one sample.
+    The n-th times of both were measured next to each other, so a load on the machine slows both and hardly changes
+    their ratio. The `per_launch` repetitions of one launch count as one sample. Raises CheckFailed if a reference time
+    is 0.
     """
     if min(reference_s) <= 0:
         raise CheckFailed(
@@ -148,11 +150,10 @@ TOLERATED_CHANGE = 0.05
 class Drift:
     """Trend of a program's times over the repetitions of a run.
 
-    relative_change: from the first to the last repetition, relative to the median; from the median of all pairwise
-    slopes
-                     (Theil and Sen), which is robust against outliers
-    p_value:         probability of such an order without any trend (Kendall's tau); 1 for fewer than three or equal
-    times
+    relative_change: change from the first to the last repetition, relative to the median time. It is computed from the
+                     median of all pairwise slopes (Theil and Sen), which is robust against outliers
+    p_value:         probability of an order at least this regular without a trend (Kendall's tau); 1 if there are fewer
+                     than three times or all are equal
     """
 
     relative_change: float
@@ -189,10 +190,12 @@ def find_outliers(times_s: Sequence[float]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SizeAnalysis:
-    """times:    interval of the median time, in seconds
-    ratio:    interval of the time over the reference's, repetition by repetition; None without a reference
-    outliers: repetitions far out of line; they are among those that count
-    drift:    trend of the reference over the run, of the program itself without one
+    """Analysis of the times at one size.
+
+    times:    interval of the median time, in seconds
+    ratio:    interval of the ratio time / reference time, repetition by repetition; None without a reference
+    outliers: indices of repetitions with times far from the others; they count like the others
+    drift:    trend over the run: of the reference, or of the program itself if there is no reference
     """
 
     times: MedianInterval
@@ -201,7 +204,7 @@ class SizeAnalysis:
     drift: Drift
 
     def to_json(self, reference: str | None) -> dict[str, Any]:
-        """Return the facts as JSON has them; `reference` is the name that people know it by."""
+        """Return plain JSON values. reference: name of the reference for people"""
         facts: dict[str, Any] = {
             "time_us_interval": [self.times.low * 1e6, self.times.high * 1e6],
             "confidence": self.times.confidence,

@@ -1,4 +1,4 @@
-"""Files and folders that decide what runs or who may call: of this user, writable by nobody else, written whole."""
+"""Private files and folders: only this user may write them, since they decide which code runs or who may call."""
 
 import os
 import pwd
@@ -15,8 +15,8 @@ _MIN_CHARACTERS = 16
 def why_foreign(path: Path) -> str | None:
     """Return why somebody else may have written `path`; None if only this user or root can change it.
 
-    Same rules as ssh: the owner, then write permission of others. Write permission of the group is allowed if the group
-    has this user's number, because systems with such private groups grant it by default.
+    The rules are those of ssh: it checks the owner, then the write permission of others. Write permission of the group
+    is allowed if the group's id is this user's id, because systems with such private groups grant it by default.
     """
     status = path.stat()
     user = os.geteuid()
@@ -56,7 +56,7 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
 
 
 def read_secret(path: Path, way_out: str = "remove it: the next start makes a new one") -> str:
-    """Return the secret in the file at `path`, which nobody but this user may read; InvalidInput for any other file."""
+    """Return the secret in the file at `path`. Raises InvalidInput if others can read the file or it is unusable."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid != os.geteuid():
         raise InvalidInput("others may read the secret file {}", str(path), way_out)

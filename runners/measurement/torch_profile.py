@@ -43,22 +43,21 @@ def load_model(where: str) -> tuple[Any, Any]:
 def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callable[[], float]) -> Mapping[str, Any]:
     """Return a profile in the format of docs/guide/training.md: median times of the leaves of `model`, in order.
 
-    model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the samples) and returns a tensor;
-    the
-           backward pass starts from its sum
+    model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the number of samples) and returns
+           a tensor; the backward pass starts from the sum of that tensor
     torch: the module torch
-    clock: returns seconds
+    clock: returns the current time in seconds
 
-    The time of a leaf lasts until the next leaf begins, so functions between leaves count for the leaf before them and
-    nothing is lost; the device is synchronized at each beginning. A leaf that is called several times is one layer with
-    all its calls; parameters that leaves share count once.
+    The time of a leaf lasts until the next leaf begins, so functions between two leaves count for the first one and no
+    time is lost. The device is synchronized whenever a leaf begins. A leaf that is called several times is one layer
+    with the total time of its calls. Parameters shared by several leaves count once.
     """
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)
     handles = [handle for path, leaf in leaves for handle in recorder.hooks(path, leaf)]
     in_place = [leaf for _, leaf in leaves if getattr(leaf, "inplace", False)]
     for leaf in in_place:
-        leaf.inplace = False  # what changes a view in place takes the hooks of who made it out of the graph
+        leaf.inplace = False  # a module that changes a view in place would remove the hooks of the module that made it
     try:
         runs = [recorder.run(model, batch) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
     finally:
@@ -88,11 +87,11 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
 
 
 Times: TypeAlias = dict[tuple[str, str], float]
-"""Seconds of leaves by (path, "forward" or "backward"), in the order in which they first began."""
+"""(path of a leaf, "forward" or "backward") -> seconds, in the order in which they first began."""
 
 
 class _Recorder:
-    """A clock that runs for one leaf after the other."""
+    """Measures the time of each leaf: it is always running for the leaf that began last."""
 
     def __init__(self, torch: Any, clock: Callable[[], float]) -> None:
         self._torch, self._clock = torch, clock
@@ -101,7 +100,7 @@ class _Recorder:
         self._since = 0.0
 
     def run(self, model: Any, batch: Any) -> Times:
-        """Go forward and back once; return the times."""
+        """Run one forward and one backward pass; return the times of the leaves."""
         self._times = {}
         model.zero_grad(set_to_none=True)
         output = model(batch).sum()
@@ -144,7 +143,7 @@ def _median_us(runs: Sequence[Times], leaf: tuple[str, str]) -> float:
 
 
 def _parameters(leaves: list[tuple[str, Any]]) -> dict[str, int]:
-    """Return how many parameters each leaf brings that no leaf before it has."""
+    """Return the number of parameters of each leaf, without those that an earlier leaf already has."""
     seen: set[int] = set()
     sizes = {}
     for path, leaf in leaves:

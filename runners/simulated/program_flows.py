@@ -134,7 +134,7 @@ class ProgramFlows:
         return adds
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
-        """Return two maps from connections to gates, in order: those that send on it, and those that receive from it."""
+        """Return two maps from connections to gates, in order: those that send on it, those that receive from it."""
         sends: dict[Connection, Indices] = {}
         takes: dict[Connection, Indices] = {}
         for index, (rank, _, block) in enumerate(self._blocks):
