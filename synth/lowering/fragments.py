@@ -1,4 +1,7 @@
-"""From messages to fragments: what one instruction at either end moves, with its places there."""
+"""Divides messages into fragments.
+
+A fragment is the part of a message that one send instruction and one receive instruction move.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +16,7 @@ from chorale.synth.programs.program import BUFFERS
 
 
 class Messages(NamedTuple):
-    """Messages of one step: chunks `first` to `end - 1` go from `sender` to `receiver`."""
+    """Messages of one step. Message i moves the chunks `first` to `end - 1` from `sender` to `receiver`."""
 
     sender: NarrowColumn
     receiver: NarrowColumn
@@ -24,7 +27,7 @@ class Messages(NamedTuple):
 
 
 class StepFragments(NamedTuple):
-    """First message, places and number of chunks of each fragment."""
+    """Fragments of one step: the first message of each (`row`), its places in memory, and its number of chunks."""
 
     row: NarrowColumn
     source: NarrowColumn
@@ -34,15 +37,16 @@ class StepFragments(NamedTuple):
 
 
 class Fragments(NamedTuple):
-    """Columns of equal length, sorted by step. A fragment is one instruction of its sender and one of its receiver.
+    """Fragments as columns, sorted by step. Each is one instruction at its sender and one at its receiver.
 
     source:  place of the first chunk at the sender
-    operand: place of what the receiver adds to the first chunk; equals `target` if it adds nothing
+    operand: place of the data that the receiver adds to the first chunk; equal to `target` if it adds nothing
     target:  place where the receiver stores the first chunk
-    chunks:  number of chunks, which are consecutive at both ends
-    exchanged: 1 in steps in which a rank receives into memory that it sends
-    turn:    in such steps, the number of the fragment in its connection: ranks can send the fragments of a turn, then
-             receive those of the turn, and so on; 0 in other steps; -1 if turns would overwrite unsent chunks
+    chunks:  number of chunks; they are consecutive in memory at both ends
+    exchanged: 1 in steps in which some rank receives into memory from which it also sends, otherwise 0
+    turn:    if `exchanged` is 1, the index of the fragment in its connection. A rank can then send all fragments of
+             turn 0, receive those of turn 0, continue with turn 1, and so on. -1 if this order would overwrite chunks
+             before they are sent. 0 in all other steps.
     """
 
     step: NarrowColumn
@@ -59,9 +63,9 @@ class Fragments(NamedTuple):
 
     @property
     def may_share_blocks(self) -> bool:
-        """Whether sends and receives in one block cannot deadlock.
+        """Whether sends and receives may be in the same block without risk of deadlock.
 
-        Then all fragments, or turns, have an order in which no send needs more room than its connection has.
+        This is the case if fragments (or turns) have an order in which every send fits into the connection buffer.
         """
         return not (self.turn < 0).any()
 
@@ -70,9 +74,9 @@ class Fragments(NamedTuple):
 class FragmentLimits:
     """Largest size of fragments.
 
-    longest:   chunks of a fragment
-    exchanged: chunks of a fragment in a step in which a rank receives into memory that it sends
-    across:    whether a fragment may contain several messages of one connection
+    longest:   largest number of chunks in a fragment
+    exchanged: the same limit for steps in which a rank receives into memory from which it also sends
+    across:    whether a fragment may span several messages of a connection
     """
 
     longest: int
@@ -81,23 +85,23 @@ class FragmentLimits:
 
 
 def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
-    """Return the fragments of all messages, and update `placement.current` to the places at the end.
+    """Return the fragments of all messages, and update `placement.current` to the final places.
 
-    All data sent in a step are those from before the step. If a rank receives into memory that it sends, the receive
-    waits for the send, and two ranks that exchange data would wait for each other if fragments were longer than what a
-    connection holds without its receiver. O(chunks moved * log(chunks of a step)).
+    A step sends the data that was in memory before the step. If a rank receives into memory from which it sends, the
+    receive has to wait for the send. Two ranks that exchange data would then wait for each other if a fragment did not
+    fit into the connection buffer; `limits.exchanged` prevents this. O(chunks moved * log(chunks of a step)).
     """
     steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
     if not steps:
         return Fragments(*(np.zeros(0, dtype=np.int32) for _ in Fragments._fields))
-    # Columns are joined one by one, to save memory.
+    # Concatenate one column at a time, to save memory.
     return Fragments(*(np.concatenate([step.pop(0) for step in steps]) for _ in Fragments._fields))
 
 
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
     rows, cells = Messages(*(getattr(messages, name) for name in Messages._fields)), placement.cells
     buffers = len(BUFFERS) if cells.ordered == NOWHERE else 1
-    marks = np.zeros(placement.shape.ranks * buffers * cells.stride // 8 + 1, dtype=np.uint8)  # a bit of each cell
+    marks = np.zeros(placement.shape.ranks * buffers * cells.stride // 8 + 1, dtype=np.uint8)  # one bit per cell
     exchanged = native.is_exchange(rows, cells, marks)
     longest = min(limits.longest, limits.exchanged) if exchanged else limits.longest
     made = StepFragments(*native.step_fragments(rows, cells, marks, longest, limits.across))
@@ -120,10 +124,13 @@ def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: 
 
 
 def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received: Column) -> Column:
-    """Return the number of each fragment within its connection; -1 for all if a cell would be overwritten unsent.
+    """Return the index of each fragment within its connection; -1 for all if an unsent cell would be overwritten.
 
-    connection, count: connection and chunks of each fragment
-    sent, received: cells of all chunks of all fragments
+    Args:
+        connection: Connection of each fragment.
+        count: Number of chunks of each fragment.
+        sent: Cell at the sender, for each chunk of each fragment.
+        received: Cell at the receiver, for each chunk of each fragment.
     """
     starts = np.flatnonzero(np.diff(connection, prepend=-1))
     turn = np.arange(len(connection)) - np.repeat(starts, np.diff(starts, append=len(connection)))
@@ -137,9 +144,9 @@ def _turns(connection: NarrowColumn, count: NarrowColumn, sent: Column, received
 
 
 def contiguous_runs(columns: tuple[Codes | Column, ...], longest: int) -> tuple[Column, Column]:
-    """Return first member and length of the stretches in which every column counts up by one.
+    """Return the first index and the length of each stretch in which all columns increase by one per row.
 
-    Stretches are cut after `longest` members.
+    Stretches with more than `longest` rows are cut.
     """
     if not len(columns[0]):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -1,8 +1,8 @@
-"""From fragments to the operations of each rank, in an order in which they can be executed one by one.
+"""Turns fragments into the operations of each rank, in a valid sequential order.
 
-Operations know the cells of memory that they read and write, but not yet their thread block or their waits. Some are
-fused: they receive and send in one instruction, if a rank forwards exactly the chunks that arrived. This file also
-finds the blocks of a program that deadlock, whatever the data.
+The operations say which memory cells they read and write, but do not have thread blocks or waits yet. If a rank
+forwards exactly the chunks that it received, the receive and the send are fused into one instruction. This file also
+finds the blocks of a program that deadlock.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ NO_PEER = -1
 
 
 class Role(IntEnum):
-    """The work of a block. Separate blocks for the directions of a connection can wait for each other freely."""
+    """The work of a block. Sends and receives normally have separate blocks, so that they can wait for each other."""
 
     RECEIVE = 0
     SEND = 1
@@ -32,11 +32,11 @@ class Role(IntEnum):
 
 
 class UnscheduledOps(NamedTuple):
-    """Columns of equal length: the instructions of a rank without waits, in an order in which they can be executed.
+    """The instructions of a rank as columns, without waits, in a valid sequential order.
 
     channel, role, peer: identify the block; `peer` is NO_PEER for local work
     op:       index into OPS
-    src, dst: codes of the places of the first chunk
+    src, dst: place of the first chunk, as a code (see `Codes`)
     chunks:   number of chunks
     """
 
@@ -50,11 +50,11 @@ class UnscheduledOps(NamedTuple):
 
 
 class OpGenerator:
-    """Generates the instructions of each rank: those that move `fragments`, and copies of chunks into the result.
+    """Generates the instructions of each rank: sends and receives of `fragments`, and final copies into the result.
 
-    Instructions are in the order of fragments, the send of a fragment just before its receive. If ranks receive into
-    memory that they send, the sends of a turn come before its receives. With `sends_first`, all sends of a step come
-    before its receives. A copy has at most `longest` chunks. O(fragments * log(fragments)) for all ranks together.
+    Instructions follow the order of fragments. In steps in which ranks receive into memory from which they send, the
+    sends of a turn come before its receives. With `sends_first`, all sends of a step come before its receives. A copy
+    moves at most `longest` chunks. O(fragments * log(fragments)) for all ranks together.
     """
 
     def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
@@ -91,7 +91,7 @@ _SCRATCH = BUFFERS.index("s")
 
 
 def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
-    """Return the first cell that each instruction reads, and the first that it writes; -1 for none."""
+    """Return the first cell that each instruction reads, and the first cell that it writes; -1 if it does not."""
     bases = np.array([layout.base(buffer) for buffer in BUFFERS])
     src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
     return np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
@@ -105,14 +105,14 @@ def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
     _, chunks = expand_intervals(first, np.concatenate([ops.chunks[reads], ops.chunks[writes]]))
     used = np.unique(chunks)
     src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
-    # An operand that an instruction ignores gets its other place.
+    # An operand that an instruction ignores is set to its other operand.
     src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
     src = np.where(_READS[ops.op], src, dst)
     return ops._replace(src=src, dst=np.where(_WRITES[ops.op], dst, src)), len(used)
 
 
 Joins = dict[tuple[int, int], int]
-"""The rank that a block sends to, by its channel and the rank that it receives from."""
+"""For blocks that receive and send: the rank that the block sends to, by (channel, rank that it receives from)."""
 
 _RECV, _RRC, _SEND = (OPS.index(op) for op in (Op.RECV, Op.RECV_REDUCE_COPY, Op.SEND))
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
@@ -127,10 +127,11 @@ def fuse_ops(
     *,
     stores_sums: bool = False,
 ) -> tuple[UnscheduledOps, Joins]:
-    """Return the instructions of one rank with receives and sends fused, and the directions that then share a block.
+    """Fuse receives and sends of one rank; return the instructions, and which directions share a block as a result.
 
-    A send is fused with the receive that wrote everything it sends, but only if few instructions of the two directions
-    stay alone, because these take turns in one block. The order of messages on each connection stays the same.
+    A send can be fused with the receive that wrote everything it sends. The two directions then share a block, where
+    their instructions take turns, so this is only done if few of these instructions remain unfused. The order of
+    messages on each connection does not change.
     O(cells touched + instructions * log(instructions)).
 
     Args:
@@ -138,8 +139,8 @@ def fuse_ops(
         src: First cell that each instruction reads; -1 for none.
         dst: First cell that each instruction writes; -1 for none.
         needed_cells: bool[cells], whether a cell is needed after the last instruction.
-        apart: Channel and sending rank of receives that stay alone.
-        stores_sums: Whether sums are stored that the rank does not read afterwards.
+        apart: (channel, sending rank) of the receives that must not be fused.
+        stores_sums: Whether a sum is stored even if the rank does not read it afterwards.
     """
     receives, sends = _candidates(unfused, src, dst, len(needed_cells))
     keys, key = np.unique(np.stack([unfused.channel, unfused.role, unfused.peer], axis=1), axis=0, return_inverse=True)
@@ -155,7 +156,7 @@ def fuse_ops(
         connection = np.flatnonzero(key == out).tolist()
         pairs = _in_order(connection, receives[chosen].tolist(), sends[chosen].tolist())
         alone = len(connection) + int((key == into).sum()) - 2 * len(pairs)
-        # The first send and the last receive of a chain are always alone, and do no harm.
+        # The first send and the last receive of a chain can never be fused, so they do not count.
         if len(pairs) < 2 or 2 * (alone - 2) > len(pairs):
             continue
         for receive, send in pairs:
@@ -172,7 +173,7 @@ def fuse_ops(
 
 
 def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
-    """Return pairs of receives and sends that could be one instruction, in the order of the receives."""
+    """Return the receives and sends that could be fused pairwise, in the order of the receives."""
     offsets, earlier = native.dependences(src, dst, unfused.chunks, cells)
     sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
     receives = earlier[offsets[sends]]
@@ -183,7 +184,7 @@ def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -
 
 
 def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
-    """Return disjoint pairs of directions, those with the most candidates first."""
+    """Choose disjoint pairs of a receiving and a sending direction; pairs with the most candidates come first."""
     pairs, counts = np.unique(np.stack([into, out], axis=1), axis=0, return_counts=True)
     taken: set[int] = set()
     found = []
@@ -196,7 +197,7 @@ def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
 
 
 def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> list[tuple[int, int]]:
-    """Return the pairs that can be fused without a send overtaking another of its `connection`."""
+    """Return the (receive, send) pairs that can be fused without changing the order of sends of the `connection`."""
     position = {send: number for number, send in enumerate(connection)}
     found: list[tuple[int, int]] = []
     last = -1
@@ -210,7 +211,7 @@ def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> l
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:
-    """Return rank and number of the blocks that never end with messages of whole steps, or else of one chunk.
+    """Return (rank, block) of each block that never finishes, with one message per step or with one per chunk.
 
     O(messages * blocks that wait for one another).
     """
@@ -219,9 +220,9 @@ def hanging_blocks(program: Program) -> list[tuple[int, int]]:
 
 
 def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return rank, channel and sending rank of one block of each cycle of `hanging` blocks that forward to one another.
+    """Return (rank, channel, sending rank) of one block in each cycle of `hanging` blocks that forward to one another.
 
-    If there is no cycle, return those of the first such block of each channel.
+    If there is no cycle, return the first forwarding block of each channel instead.
     """
     blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]
     target = {

@@ -1,4 +1,4 @@
-"""Lowering: from a verified schedule to a program for a target."""
+"""Lowers a verified schedule to a program for a target."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -40,40 +40,40 @@ from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.verify.verified import VerifiedSchedule
 
-LONGEST_INSTRUCTION = 71  # chunks; every target so far takes it
+LONGEST_INSTRUCTION = 71  # chunks; supported by every target so far
 LONGEST_NAME = 63
 MAX_CELLS = 2**25
-MAX_CELLS_IN_ORDER = 2**28  # if chunks stay in order, nothing is stored for each
+MAX_CELLS_IN_ORDER = 2**28  # higher, because nothing is stored per chunk if chunks stay in order
 MAX_DEFAULT_CHANNELS = 8
 DEFAULT_MAX_BYTES = 2**30
 MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
-"""Bytes of a chunk that the MSCCL runtimes move in one loop over all steps, with their default buffers."""
-MAX_FUSION_TRIES = 8  # attempts to take fused blocks apart
-MAX_DOUBLINGS = 5  # of channels, when options that fit are looked for
+"""Largest number of bytes per chunk that MSCCL runtimes move in one pass over all steps, with default buffers."""
+MAX_FUSION_TRIES = 8  # largest number of attempts to resolve deadlocks by splitting fused blocks
+MAX_DOUBLINGS = 5  # of the number of channels, in the search for options that fit
 
 UnfusedReceives = Mapping[int, Collection[tuple[int, int]]]
-"""(channel, sending rank) of the receives that are not fused, by rank."""
+"""By rank: (channel, sending rank) of the receives that must not be fused."""
 
 
 class _TooBig(Exception):  # noqa: N818 - caught in this file
-    """Raised if a program exceeds a limit so far that it is not even built; the text names the limit."""
+    """Raised before a program is built if it would exceed a limit; the message names the limit."""
 
 
 def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool = True) -> Program:
     """Return the program that executes `verified` on the target of `options`.
 
-    Each instance is a copy of the schedule on its own part of every shard and its own channels. Every rank has one
-    block for each direction of each of its connections, or for two directions if blocks are scarce. It goes through the
-    steps in order (in trees through the depths) and waits only if it has to. Collectives with given sizes are out of
-    place. O(chunks moved * log(chunks of a step)).
+    Each instance is a copy of the schedule that uses its own part of every shard and its own channels. A rank has one
+    block per direction of each of its connections, or one block for two directions if blocks are scarce. A block
+    executes the steps in order (in trees, the depths) and waits only where necessary. Collectives with given sizes are
+    out of place. O(chunks moved * log(chunks of a step)).
 
     Args:
         verified: The schedule.
-        options: The target and choices of the lowering.
-        seeks_fit: Whether an error names options that fit, which takes further attempts.
+        options: The target, and how to lower.
+        seeks_fit: Whether an error message suggests options that fit. Finding them takes further attempts.
 
     Raises:
-        InvalidInput: A limit of the target is exceeded, or the target cannot do what the options or the schedule need.
+        InvalidInput: A limit of the target is exceeded, or the target does not support the options or the schedule.
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology, synthesize
     >>> ring = parse_topology("ring:4")
@@ -111,7 +111,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions, seeks_fit: bool 
 
 
 def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
-    """Return `schedule`, turned into one of processes if switches act; InvalidInput if the target has no processes."""
+    """If switches add or multicast in `schedule`, turn them into processes; InvalidInput if the target has none."""
     if not schedule.is_in_network:
         return schedule
     require_processes(options)
@@ -119,10 +119,11 @@ def _of_processes(schedule: Schedule, options: LoweringOptions) -> Schedule:
 
 
 def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
-    """Return `options` with the number of channels that suits the schedule.
+    """Return `options` with a number of channels that suits the schedule.
 
-    In deep trees several channels let loops over long chunks overlap: about twice the time of a loop over the time that
-    the busiest link needs for it, or as many as fit. Otherwise there is one channel.
+    In deep trees, several channels let consecutive passes over long chunks overlap. The best number is about twice the
+    duration of a pass, divided by the time that the busiest link needs for it; fewer if that many do not fit. All other
+    schedules get one channel.
     """
     columns = _of_processes(verified.schedule.expand(), options)
     schedule, limits = rechunked(columns, options.chunks), limits_of(options)
@@ -139,13 +140,13 @@ def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) 
 
 
 def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
-    """Return whether a chunk of the largest vector fits into a message, so blocks go through their steps once."""
+    """Return whether a chunk of the largest vector fits into a message, so that one pass over the steps is enough."""
     largest_bytes = options.max_bytes or DEFAULT_MAX_BYTES
     return largest_bytes <= vector_layout_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
 
 
 def limits_of(options: LoweringOptions) -> TargetLimits:
-    """Return the limits of the target on the device of `options`."""
+    """Return the limits of the target, for the device that `options` describe."""
     limits = target_named(options.target).limits
     if options.sm_count is None:
         return limits
@@ -153,7 +154,7 @@ def limits_of(options: LoweringOptions) -> TargetLimits:
 
 
 def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> tuple[Program | None, str]:
-    """Return the program, or None and the limit that it exceeds."""
+    """Return (program, ""), or (None, message about the limit that the program exceeds)."""
     try:
         program = _build(schedule, options, limits)
         if options.fuse and limits.one_sided_operations is None:
@@ -165,10 +166,10 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
 
 
 def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
-    """Return the fused `program`, with as many blocks taken apart again as needed for every block to end.
+    """Remove deadlocks from the fused `program` by splitting as few fused blocks as possible.
 
-    In a fused instruction a send waits for a receive, so blocks may wait for each other in a cycle. Taking apart one
-    block breaks the cycle, because it can then receive whether it can send or not.
+    In a fused instruction the send waits for the receive, so fused blocks may wait for each other in a cycle. Splitting
+    one block of the cycle breaks it, because that block can then receive even while its send has to wait.
     """
     unfused: dict[int, set[tuple[int, int]]] = {}
     for _ in range(MAX_FUSION_TRIES):
@@ -211,7 +212,7 @@ def _build(
     fragments = fragments_of(placement, messages, cuts)
     generator = OpGenerator(fragments, placement, cuts.longest, sends_first=options.fuse)
     max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
-    # What adds packets stores the sum.
+    # The operations that add packets always store the sum.
     stores_sums = limits.one_sided_operations is not None and options.protocol == "LL"
     bodies = [
         rank_program(
@@ -240,7 +241,7 @@ def _build(
 
 
 def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> PlanOptions:
-    """Return the plan options for a one-sided target, with the boxes of the ranks if there are several."""
+    """Return the plan options for a one-sided target. `boxes` is empty if all ranks are in one box."""
     if limits.one_sided_operations is None:
         return WHOLE_CHUNKS
     boxes = boxes_of(schedule.topology, options.ranks_per_box)
@@ -250,7 +251,7 @@ def _plan_options(schedule: Schedule, options: LoweringOptions, limits: TargetLi
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
-    """Return the layout of the vector, with transfers short enough for trees of many roots to stream."""
+    """Return the layout of the vector. For trees with many roots, transfers are split so that data can stream."""
     vector = vector_layout_of(schedule, options.instances)
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
@@ -262,9 +263,10 @@ def _fragment_limits(
 ) -> FragmentLimits:
     """Return how long fragments may be.
 
-    In streams along trees a fragment is forwarded when all of it has arrived, so a tree for the whole vector takes one
-    chunk at a time, and trees of many roots one transfer. Steps take as much as they can, because they follow one
-    another; so do the streams of an alltoall, because they go straight from end to end.
+    When data streams along a tree, a fragment is forwarded only after all of it has arrived. Short fragments are
+    therefore best: one chunk in a tree for the complete vector, one transfer in trees with many roots. Schedules with
+    steps use the longest fragments, because steps are sequential anyway. So do the streams of an alltoall, because
+    nothing is forwarded.
     """
     streams = schedule.kind == "pipelined" and not schedule.collective.is_alltoall
     is_one_sided = limits.one_sided_operations is not None
@@ -281,13 +283,13 @@ def _require_at_most(what: str, value: int, largest: int) -> None:
 
 
 def _name(schedule: Schedule) -> str:
-    """Return a short name in characters that every target accepts."""
+    """Return a short program name that contains only characters that every target accepts."""
     words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip()
 
 
 def exceeded_limit(program: Program, limits: TargetLimits) -> str:
-    """Return the limit that `program` exceeds, and by what; "" if it fits. O(instructions)."""
+    """Return a message about the first limit that `program` exceeds; "" if it fits. O(instructions)."""
     largest = max(range(len(program.ranks)), key=lambda rank: len(program.ranks[rank].blocks))
     blocks = len(program.ranks[largest].blocks)
     for violation in limit_violations(program, limits):
@@ -303,7 +305,7 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
         for block in body.blocks
         for peer in (block.send_peer, block.recv_peer)
     )
-    # This comes before the plan is made, which takes long if there are many blocks.
+    # Check this first, because making the plan takes long if there are many blocks.
     blocks = sum(len(body.blocks) for body in program.ranks)
     excess = exceeded_clock_limit(len(program.ranks), blocks, ports, bool(ports) or program.protocol == "LL")
     if excess:
@@ -316,13 +318,13 @@ def exceeded_limit(program: Program, limits: TargetLimits) -> str:
 
 
 def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -> str:
-    """Return that the clocks of a plan exceed what its check has room for; "" if they do not.
+    """Return a message if the vector clocks in the check of a plan would need too much memory; otherwise "".
 
     Args:
         ranks: Ranks of the program.
-        blocks: Thread blocks of all ranks. One signal of each is on its way.
-        ports: Ports of all ranks.
-        by_others: Whether ports or packets convey what happened.
+        blocks: Total number of thread blocks. One signal in flight is counted for each.
+        ports: Total number of ports.
+        by_others: Whether the plan uses ports or packets, for which clocks need a second row.
     """
     entries = (2 * blocks + ports) * (blocks + ports + ranks) * (2 if by_others else 1)
     if entries <= MAX_CLOCK_ENTRIES:
@@ -331,14 +333,14 @@ def exceeded_clock_limit(ranks: int, blocks: int, ports: int, by_others: bool) -
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
-    """Return options that fit and differ from `options` in channels or instances as little as possible.
+    """Return the options closest to `options` that fit, with other numbers of channels or instances; None if none fit.
 
-    Fewer instances or channels take fewer blocks, and more channels leave fewer steps for each block. These three are
-    tried one by one, then fewer channels of one instance. None if nothing helps. O(log) calls of `fits`.
+    Fewer instances or fewer channels need fewer blocks; more channels mean fewer steps per block. Each of these changes
+    is tried separately. If none helps, fewer channels with one instance are tried. O(log) calls of `fits`.
     """
 
     def largest(high: int, with_count: Callable[[int], LoweringOptions]) -> list[LoweringOptions]:
-        """Return options with the largest count below `high` that fits, by bisection."""
+        """Return options with the largest count below `high` that fits, found by bisection; [] if none fits."""
         low = 1
         if high == 1 or not fits(with_count(1)):
             return []

@@ -1,7 +1,7 @@
-"""The messages of each step of a schedule: their channel, sender and receiver, and their chunks of the program.
+"""Turns the transfers of a schedule into messages, each with a channel, sender, receiver and chunks of the program.
 
-Runtimes choose the network port of a message by its channel. If the ranks of a box share rails, like GPUs with even and
-odd ports, all transfers of a tree should use the channels of its rail.
+Runtimes choose the network port of a message by its channel. If the ranks of a box share several rails (for example one
+with all even ports and one with all odd ports), all transfers of a tree should use channels of the same rail.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Flags = NDArray[np.bool_]
 def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
     """Return the rail of each of `transfers`; 0 for all if channels need not distinguish rails.
 
-    A rail is a switch that is not linked to any rank; a transfer between boxes passes exactly one. A transfer inside a
-    box gets the rail on which its chunk first leaves a box, or otherwise the rail of its sender.
+    A rail is a switch that is not linked directly to a rank. A transfer between boxes passes exactly one rail. A
+    transfer inside a box gets the rail on which its chunk first leaves a box. If the chunk never does, it gets the rail
+    of its sender.
     O(rows + chunks moved between boxes).
     """
     rail = _rails_of_routes(schedule)[transfers.route]
@@ -43,18 +44,18 @@ def rails_of(schedule: Schedule, transfers: Transfers) -> Column:
 
 
 def _are_shared(ports: Flags, sender: NDArray[np.int32], receiver: NDArray[np.int32]) -> bool:
-    """Return whether two ranks of a box use the same rail. O(rows + pairs * log(ranks)).
+    """Return whether any two ranks in the same box use the same rail. O(rows + pairs * log(ranks)).
 
     Args:
         ports: bool[ranks, rails], whether a rank sends over a rail.
-        sender: Senders of transfers inside boxes.
-        receiver: Receivers of the same transfers.
+        sender: Sender of each transfer inside a box.
+        receiver: Receiver of each transfer inside a box.
     """
     ranks = len(ports)
     joined = np.zeros(ranks * ranks, dtype=np.bool_)
     joined[sender.astype(np.int64) * ranks + receiver] = True
     one, other = np.divmod(np.flatnonzero(joined), ranks)
-    box = np.arange(ranks)  # the first rank of the box of each rank
+    box = np.arange(ranks)  # for each rank, the first rank of its box
     while (box[one] != box[other]).any():
         low, high = np.minimum(box[one], box[other]), np.maximum(box[one], box[other])
         np.minimum.at(box, high, low)
@@ -65,7 +66,7 @@ def _are_shared(ports: Flags, sender: NDArray[np.int32], receiver: NDArray[np.in
 
 
 def _rails_of_routes(schedule: Schedule) -> Column:
-    """Return the rail of each route, -1 if it passes none; -1 for all if a route passes several."""
+    """Return the rail that each route passes, -1 if none. If any route passes several, return -1 for all."""
     links, routes = schedule.topology.links, schedule.routes
     ranks = schedule.topology.compute_count
     if not len(routes) or schedule.topology.node_count == ranks:
@@ -83,13 +84,13 @@ def _rails_of_routes(schedule: Schedule) -> Column:
 
 
 def _trees(schedule: Schedule, transfers: Transfers) -> Column:
-    """Return a number for the tree of each transfer, by shard, first chunk, and whether it reduces."""
+    """Return a tree number for each transfer, computed from its shard, first chunk, and whether it reduces."""
     chunk = transfers.shard.astype(np.int64) * schedule.chunks_per_shard + transfers.lo
     return chunk * 2 + transfers.reduce
 
 
 def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Column:
-    """Return the rail that each tree uses first; -1 for none."""
+    """Return the rail on which each tree first leaves a box; -1 if it never does."""
     first = np.full(2 * schedule.shard_count * schedule.chunks_per_shard, -1, dtype=np.int64)
     crossing = np.flatnonzero(rail >= 0)
     crossing = crossing[np.argsort(transfers.step[crossing], kind="stable")[::-1]]
@@ -101,17 +102,20 @@ def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Colu
 
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
-"""Trees with at least this many levels have channels for ranges of levels or of time; others gain nothing by it."""
+"""In trees with at least this many levels, each channel serves a range of levels or of time.
+
+Trees with fewer levels would not get faster by that.
+"""
 MIN_LEVELS_FOR_TIMETABLE = 3
-"""Streams with at least this many levels follow a timetable; in others the order of depths is good enough."""
+"""Streams with at least this many levels follow a timetable. For others, ordering by depth is good enough."""
 MAX_STREAMING_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChannelMessages:
-    """Columns of equal length, sorted by step; row i: chunks `first` to `end - 1` go from `sender` to `receiver`.
+    """Messages as columns, sorted by step. Message i moves chunks `first` to `end - 1` from `sender` to `receiver`.
 
-    Chunks are numbered as in `VectorLayout`. `reduces` is 1 if the receiver adds what arrives.
+    Chunks are numbered as in `VectorLayout`. `reduces` is 1 if the receiver adds the message to its own data.
     """
 
     step: NarrowColumn
@@ -130,7 +134,7 @@ class ChannelMessages:
         return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def cells(self) -> tuple[NarrowColumn, NarrowColumn]:
-        """Return the number of the message and the chunk, as columns, for every chunk of every message in order."""
+        """Return one row per chunk of each message, in order: columns of message numbers and of chunk numbers."""
         length = self.end - self.first
         before = np.cumsum(length, dtype=np.int32) - length
         row = np.repeat(np.arange(len(length), dtype=np.int32), length)
@@ -140,16 +144,19 @@ class ChannelMessages:
 
 
 def tree_levels(schedule: Schedule) -> int:
-    """Return the number of levels of trees that data stream through, up and down; 0 if data travel in steps."""
+    """Return the number of tree levels (up and down) through which data streams.
+
+    0 if the schedule has steps instead.
+    """
     if schedule.kind != "pipelined" or schedule.collective.is_alltoall:
         return 0
     return int(schedule.transfers.step.max(initial=0)) + 1
 
 
 def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | None:
-    """Return the best timetable for transfers of high trees of many roots; None if blocks follow steps or depths.
+    """Return a timetable for the transfers of high trees with many roots; None if blocks follow steps or depths.
 
-    A tree for the whole vector sends one chunk after the other through all its depths anyway.
+    A tree for the complete vector needs no timetable, because it sends one chunk after the other through all depths.
     """
     borders = (0, *schedule.barriers, tree_levels(schedule))
     height = max(after - before for before, after in pairwise(borders))
@@ -161,11 +168,12 @@ def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | Non
 
 
 def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
-    """Return how many chunks of trees of many roots should travel together.
+    """Return how many chunks should travel together, in trees with many roots.
 
-    Chunks that travel together are forwarded when all of them have arrived, so few are best. But no pair of ranks and
-    no rank may need so many transfers that they come near a limit. If no number achieves that, return the chunks of the
-    longest transfer. O(rows * log(chunks of a transfer)).
+    Chunks that travel together are forwarded when all of them have arrived, so few are best. However, with few chunks
+    per transfer a pair of ranks or a rank may need more transfers than the limits allow. Returns the smallest number
+    that stays well below the limits, or the length of the longest transfer if no number does.
+    O(rows * log(chunks of a transfer)).
     """
     transfers, links = vector.transfers, schedule.topology.links
     length = transfers.hi.astype(np.int64) - transfers.lo
@@ -190,16 +198,18 @@ def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLim
 def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptions) -> ChannelMessages:
     """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
 
-    Steps are those of the schedule, or the stretches of time of its `streaming_order`. The chunks that a connection
-    carries in a step of the schedule are distributed over the channels of every instance. In deep trees each channel
-    gets all chunks of a range of depths, or of time, instead: a runtime goes through long chunks in loops, and a block
-    begins the next loop when it has finished the previous one, so a block that serves a tree from root to leaves would
-    wait in every loop for the complete tree. Used channels are numbered densely. A transfer over a route of several
-    links is one message between its ends. O(rows * log(rows)).
+    Steps are the steps of the schedule, or the time intervals of its `streaming_order`. A transfer over a route of
+    several links becomes one message between the ends of the route.
+
+    Normally, the chunks that a connection carries in a step are distributed over the channels of every instance. In
+    deep trees, each channel instead gets all chunks in a range of depths or of time. The reason is that runtimes move
+    long chunks in several passes, and a block begins a pass only after it has finished the previous one. A block that
+    served a tree from root to leaves would wait for the complete tree in every pass. Unused channel numbers are
+    removed. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
     in_order = rows.moment is rows.step and options.channels == options.instances == 1
-    # The messages of all channels of all instances are made of some rows at a time, to save memory.
+    # Convert a limited number of rows at a time, to save memory.
     lanes = 1 + int(rows.lane.max(initial=0))
     parts = [
         _part(rows.select(slice(first, first + _ROWS_AT_ONCE)), instance, group, vector, lanes, options)
@@ -228,12 +238,14 @@ class _MessageRows:
 
     Rows with equal (step, sender, receiver, lane) are a group.
 
-    lane:       number of the link among several links between two ranks, or of the rail
+    lane:       index among parallel links between two ranks, combined with the rail
     connection: number of the group
-    begun, total: chunks of the group before the row, and of the complete group
-    channels:   number of channels that the group is spread over, in proportion to the traffic between its ranks
-    whole:      the only channel that takes the row; -1 if the group is spread
-    moment, start: step of the program, and time of the timetable
+    begun:      number of chunks of the group in earlier rows
+    total:      number of chunks of the group in all rows
+    channels:   number of channels over which the group is spread, proportional to the traffic between its ranks
+    whole:      the one channel that gets the entire row; -1 if the group is spread over channels
+    moment:     step of the program
+    start:      start time in the timetable; 0 without a timetable
     """
 
     step: NarrowColumn
@@ -259,7 +271,7 @@ class _MessageRows:
 
 def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _MessageRows:
     transfers = vector.transfers
-    # Of each route: its number among the links between two ranks; 0 for routes of more than one link.
+    # For each route of one link, its index among the parallel links between the two ranks; 0 for longer routes.
     routes = schedule.routes
     single = np.diff(routes.offsets) == 1
     of_first_link = schedule.topology.links.parallel_index()[routes.link_ids[routes.offsets[:-1]]]
@@ -293,15 +305,15 @@ def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _Me
 
 
 def _same(number: int, rows: int) -> Column:
-    """Return a column of equal numbers, which takes no memory."""
+    """Return a constant column that takes no memory."""
     return np.broadcast_to(np.int64(number), rows)
 
 
 def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int) -> Column:
     """Return the number of channels for the chunks of each row.
 
-    It is `most` for the busiest lane of a pair of ranks and proportional to the work for others, so that the blocks of
-    a rank have nearly equal work.
+    The busiest lane gets `most` channels. Others get a number proportional to their work, so that all blocks of a rank
+    have nearly equal work.
     """
     _, number = np.unique(pair * (1 + int(lane.max(initial=0))) + lane, return_inverse=True)
     work = np.bincount(number, weights=length).astype(np.int64)
@@ -312,12 +324,12 @@ def _channels(pair: Column, lane: NarrowColumn, length: NarrowColumn, most: int)
 def _part(
     rows: _MessageRows, instance: int, group: int, vector: VectorLayout, lanes: int, options: LoweringOptions
 ) -> list[Column | NarrowColumn]:
-    """Return the columns of the messages of one channel (`group`) of one instance, after two columns to sort them by.
+    """Return the messages of one channel (`group`) of one instance as columns, preceded by two columns of sort keys.
 
-    The numbers of chunks of the channels of a connection differ by at most one in a step.
+    In each step, the chunks of a connection are divided among its channels as evenly as possible.
     """
     used, low, high = _stretch(rows, group)
-    # Rotating by the step evens out groups that are one chunk longer; rotating by the ranks evens out the channels.
+    # Rotate by step, so that not always the same channel gets one more chunk, and by rank, to balance the channels.
     turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
     channel = np.where(rows.whole[used] < 0, turned % options.channels, group)
     slot = instance * options.channels + channel
@@ -329,9 +341,9 @@ def _part(
 
 
 def _stretch(rows: _MessageRows, group: int) -> tuple[Column, Column, Column]:
-    """Return the rows from which the channel `group` takes chunks, and the first and the end of these chunks.
+    """Return the rows from which channel `group` takes chunks, with the first chunk and the end of the range in each.
 
-    Chunks are counted within the group of rows of the connection.
+    Chunk numbers count within the group of rows of the connection.
     """
     end = rows.begun + rows.high - rows.low
     low = np.where(rows.whole == group, rows.begun, np.maximum(rows.begun, rows.total * group // rows.channels))

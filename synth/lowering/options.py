@@ -1,4 +1,4 @@
-"""Options of the lowering."""
+"""Options for lowering schedules to programs."""
 
 from dataclasses import dataclass
 
@@ -14,21 +14,21 @@ MAX_CHUNKS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """Choices of the lowering; the target's limits decide whether they fit.
+    """How to lower a schedule. The limits of the target decide whether the options can be used.
 
     target:    name of the target, see `chorale.synth.targets.registry`
     channels:  number of channels over which the transfers of each step and connection are spread
-    instances: number of copies of the schedule that run in parallel, each on a part of the data and its own channels
+    instances: number of parallel copies of the schedule, each with its own part of the data and its own channels
     protocol:  wire protocol of the runtime
     in_place:  whether input and output share memory
-    sm_count:  streaming multiprocessors of the device: number of blocks of a rank that can run at once; None for the
-               assumption of the target
-    fuse:      whether ranks forward what arrives in one instruction if they can, instead of in two blocks
-    chunks:    chunks per shard of each instance, see `chorale.synth.lowering.vector_layout`; None for those of the
-               schedule
+    sm_count:  number of streaming multiprocessors of the device, which is the number of blocks of a rank that can run
+               simultaneously; None for the default of the target
+    fuse:      whether a rank receives and forwards data in one instruction where possible, instead of in two blocks
+    chunks:    chunks per shard of each instance, see `chorale.synth.lowering.vector_layout`; None: as in the schedule
     min_bytes, max_bytes: smallest and largest size of the vector that the program is for; max_bytes 0: no limit
     reads, block_group, pipeline_bytes, threads: for one-sided targets, see `chorale.synth.programs.plans.options`
-    ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: from the topology
+    ranks_per_box: number of ranks that can access each other's memory, for one-sided targets; None: derived from the
+               topology
     """
 
     target: str
@@ -66,7 +66,7 @@ class LoweringOptions:
 
     @property
     def moves_differently(self) -> bool:
-        """Whether an option is set that only one-sided targets have."""
+        """Whether any option is set that only one-sided targets support."""
         moved = self.reads, self.block_group, self.pipeline_bytes, self.ranks_per_box, self.threads
         return moved != (False, 1, 0, None, None)
 

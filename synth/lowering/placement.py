@@ -1,4 +1,4 @@
-"""The places of the chunks of every rank in its buffers while a program runs."""
+"""Decides where each rank stores each chunk while a program runs."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,10 +19,10 @@ OFFSET_MASK = (1 << SHIFT) - 1
 NOWHERE = -1
 
 Codes = NDArray[np.int32]
-"""Places of chunks as numbers: `buffer << SHIFT | offset`, so neighbours differ by one; -1 for nowhere."""
+"""Places of chunks as numbers `buffer << SHIFT | offset`, so that adjacent places differ by 1; -1 for no place."""
 
 Moments = NDArray[np.int32]
-"""Steps of chunks of ranks."""
+"""int[ranks, chunks]: step numbers, or -1."""
 
 _IN_ORDER = (
     CollectiveName.ALLGATHER,
@@ -30,16 +30,17 @@ _IN_ORDER = (
     CollectiveName.BROADCAST,
     CollectiveName.REDUCE_SCATTER,
 )
-"""In place, every chunk of these collectives keeps its place in the one buffer."""
+"""In place, all chunks of these collectives stay in one buffer, in the order of their indices."""
 
 
 class Cells(NamedTuple):
     """Places of chunks, as codes `buffer << SHIFT | offset`.
 
-    ordered: code of chunk 0 if all chunks of all ranks lie in one buffer in the order of their numbers; then `current`
-             and `arrival` are empty; otherwise NOWHERE
-    current, arrival: [ranks, chunks], where a chunk is now, and where it is stored when it arrives
-    stride:  number of different chunks
+    ordered: code of chunk 0 if on all ranks all chunks are in one buffer in the order of their indices, otherwise
+             NOWHERE. In the first case `current` and `arrival` are empty.
+    current: [ranks, chunks], present place of each chunk
+    arrival: [ranks, chunks], place where each chunk is stored when it arrives
+    stride:  number of distinct chunks
     """
 
     ordered: int
@@ -49,17 +50,17 @@ class Cells(NamedTuple):
 
 
 def stays_in_order(shape: BufferShape) -> bool:
-    """Return whether all chunks always lie in one buffer in the order of their numbers."""
+    """Return whether all chunks always stay in one buffer, in the order of their indices."""
     return shape.in_place and shape.collective in _IN_ORDER
 
 
 class Placement:
-    """Where each chunk of each rank is (`current`) and where it is stored when it arrives (`arrival`).
+    """Knows where each rank holds each chunk (`current`), and where it stores the chunk when it arrives (`arrival`).
 
-    A chunk is in the input until it is first written. So the first reduction reads the input and writes elsewhere, and
-    an out-of-place program needs no copy before it. Chunks of the result are stored in their final place, and chunks
-    that only pass through go to scratch (in place, partial sums of a reduce_scatter stay in the buffer). Ranks other
-    than the root of a reduce never write their buffers.
+    A chunk is in the input until it is first written. The first reduction therefore reads the input and writes to
+    another place, so that an out-of-place program needs no copy before it. Chunks of the result are stored in their
+    final place. Chunks that only pass through go to scratch, except that in-place reduce_scatter keeps partial sums in
+    its buffer. In a reduce, ranks other than the root never write to their input or output.
     """
 
     def __init__(self, shape: BufferShape, messages: ChannelMessages) -> None:
@@ -78,25 +79,25 @@ class Placement:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether all chunks lie in one buffer in the order of their numbers, so no tables are needed."""
+        """Whether all chunks stay in one buffer in the order of their indices, so that no tables are needed."""
         return stays_in_order(self.shape)
 
     @property
     def cells(self) -> Cells:
-        """The places of all chunks, for kernels."""
+        """The places of all chunks, in the form that kernels take."""
         ordered = BUFFERS.index(self._shared_buffer) << SHIFT if self.is_ordered else NOWHERE
         return Cells(ordered, self.current, self.arrival, self.shape.identities)
 
     @property
     def used_chunks(self) -> tuple[int, int]:
-        """Chunks of input and output that a rank declares; 0 for a buffer that is never named."""
+        """Numbers of input and output chunks that a rank declares; 0 for a buffer that no instruction uses."""
         inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
         if not self.shape.in_place:
             return inputs, outputs
         return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
-        """Return the actual and the required places of chunks of the result of `rank` that are misplaced at the end."""
+        """For result chunks of `rank` that end up in a wrong place, return the actual and the required places."""
         result, final = self._result(rank)
         home = final if self.is_ordered else self.current[rank, result]
         wrong = home != final
@@ -124,7 +125,7 @@ class Placement:
         if shape.in_place and shape.collective == CollectiveName.REDUCE_SCATTER:
             work[:] = _codes("i", 0, shape.chunks)
         if shape.in_place and shape.collective == CollectiveName.ALLTOALL:
-            # Input and output are the same cells: what arrives before its cell is free is stored elsewhere.
+            # Input and output share cells, so a chunk that arrives before its cell is free goes to scratch.
             occupant = rank * shape.chunks + (final & OFFSET_MASK)
             work[result[leaves[occupant] > arrives[result]]] = -1
         passing = np.flatnonzero((arrives >= 0) & (work < 0))
@@ -137,16 +138,16 @@ class Placement:
         return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
     def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
-        """Return the chunks that `rank` must have at the end, and their places."""
+        """Return the indices of the result chunks of `rank`, and their final places."""
         result = self.shape.result_chunks(rank)
         in_shared = self.shape.in_place and self.shape.collective == CollectiveName.REDUCE_SCATTER
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
 def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> Moments:
-    """Return [ranks, chunks]: the first (or latest) step in which a message moves a chunk from or to each rank; or -1.
+    """Return the first (or `latest`) step in which a message moves each chunk from or to each rank; -1 if none does.
 
-    rank: sender, or receiver, of each message
+    rank: the sender of each message for moves from a rank, or the receiver for moves to a rank
     """
     steps = np.full((shape.ranks, shape.identities), NOWHERE, dtype=np.int32)
     columns = (rank, messages.step, messages.first, messages.end)
@@ -156,7 +157,7 @@ def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, 
 
 
 def step_slices(messages: ChannelMessages) -> list[slice]:
-    """Return the rows of every step, in order."""
+    """Return the slice of rows of each step, in order."""
     edges = np.flatnonzero(np.diff(messages.step, prepend=-1, append=-1)).tolist()
     return [slice(first, end) for first, end in pairwise(edges)]
 

@@ -1,4 +1,4 @@
-"""From the instructions of a rank to its thread blocks."""
+"""Distributes the instructions of a rank over thread blocks."""
 
 import sys
 from collections.abc import Collection
@@ -25,14 +25,14 @@ from chorale.synth.programs.program import BUFFERS, ColumnBlocks, RankColumns, R
 UNBOUNDED = sys.maxsize
 
 Key = tuple[int, Role, int]
-"""Channel, role, peer: the work for one direction of one connection, or local work."""
+"""(channel, role, peer) identifies one direction of a connection, or local work."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockAssignment:
-    """The thread blocks of a rank: ranks to send to and to receive from (or NO_PEER), and channels.
+    """The thread blocks of a rank: for each block its peers (or NO_PEER) and its channel.
 
-    of_op: block of each instruction
+    of_op: for each instruction, the number of its block
     """
 
     send_peer: Column
@@ -48,10 +48,10 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
 
     Args:
         ops: The instructions of the rank.
-        max_blocks: If there are more blocks, a sending and a receiving block of one channel become one, those with the
-            fewest chunks first, because sends and receives of one block take turns. There may still be more blocks
-            afterwards, because a block has one rank to send to.
-        joins: Directions that share a block in any case.
+        max_blocks: Desired limit. Above it, a sending and a receiving block of the same channel are merged. Blocks with
+            the fewest chunks are merged first, because sends and receives in one block take turns. The limit may still
+            be exceeded, because a block can send to only one rank and receive from only one.
+        joins: Directions that have to share a block.
     """
     keys_of_ops = np.stack([ops.channel, ops.role, ops.peer])
     (channel, role, peer), direction = np.unique(keys_of_ops, axis=1, return_inverse=True)
@@ -67,7 +67,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
         if keys[number][1] == Role.SEND:
             send[other] = peer[number]
     for (channel_of_join, source), target in joins.items():
-        # The sending direction may have no instructions left: the receiving ones do all its work.
+        # If all sends were fused into receives, the sending direction has no instructions of its own.
         send[keys.index((channel_of_join, Role.RECEIVE, source))] = target
     remaining = np.array([number for number in range(len(keys)) if number not in joined], dtype=np.int64)
     into = np.array([joined.get(number, number) for number in range(len(keys))], dtype=np.int64)
@@ -76,7 +76,7 @@ def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAs
 
 
 def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
-    """Return which receiving direction each sending or local direction joins, by their positions in `keys`."""
+    """Return which sending or local direction joins the block of which receiving one, as indices into `keys`."""
     number_of = {key: number for number, key in enumerate(keys)}
     required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]
@@ -96,7 +96,7 @@ def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> 
 
 
 def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
-    """Return pairs of a sending and a receiving direction of a channel: those with the same peer, then in `order`."""
+    """Pair sending and receiving directions of each channel: first those with the same peer, the rest in `order`."""
     pairs: list[tuple[int, int]] = []
     for channel in sorted({keys[number][0] for number in order}):
         sends, receives = (
@@ -118,9 +118,9 @@ class MemoryBases(NamedTuple):
 
 
 def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layout) -> RankColumns:
-    """Return the instructions of each of the `blocks` of a rank with the waits they need and no redundant ones.
+    """Return the instructions of a rank by block, with all necessary waits and no redundant ones.
 
-    `ops` are in an order in which they could be executed one by one.
+    `ops` must be in a valid sequential order.
     """
     memory = MemoryBases(np.array([layout.base(buffer) for buffer in BUFFERS]), layout.cells)
     first, rows, *waits = native.columns_of_ops(ops, blocks.of_op, len(blocks.channel), memory)
@@ -129,7 +129,7 @@ def columns_of_blocks(ops: UnscheduledOps, blocks: BlockAssignment, layout: Layo
 
 
 class Grouping(NamedTuple):
-    """How the instructions of a rank become blocks. stores_sums: whether sums are stored that only other ranks need"""
+    """How instructions are fused and grouped into blocks; see `assign_blocks` and `fuse_ops`."""
 
     max_blocks: int
     fuse: bool
@@ -138,7 +138,7 @@ class Grouping(NamedTuple):
 
 
 def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping: Grouping) -> RankProgram:
-    """Return the program of `rank` with the instructions `ops`, fused and in blocks according to `grouping`."""
+    """Return the program of `rank`: fuse its instructions `ops` and distribute them over blocks."""
     scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
     if grouping.fuse:
@@ -149,7 +149,7 @@ def rank_program(placement: Placement, ops: UnscheduledOps, rank: int, grouping:
         ops, scratch = with_dense_scratch(ops)
     blocks = assign_blocks(ops, grouping.max_blocks, joins)
     if not len(blocks.channel):
-        # Runtimes cannot launch a rank without blocks.
+        # Runtimes cannot launch a rank that has no blocks.
         return RankProgram(*placement.used_chunks, scratch, (ThreadBlock(None, None, 0, ()),))
     columns = columns_of_blocks(ops, blocks, placement.shape.layout(rank, scratch))
     return RankProgram(*placement.used_chunks, scratch, ColumnBlocks(columns))

@@ -1,13 +1,14 @@
-"""Schedules in which switches act: as plans of MSCCL++, or as schedules of processes.
+"""Converts schedules in which switches add or multicast, either to MSCCL++ plans or to schedules of processes.
 
-A plan lets a switch add and multicast if the trees of the schedule are stars around it. Each rank is responsible for
-some chunks. It lets the switch add them over all ranks and store the sum at all ranks, in one operation (`glres`),
-between two rounds of relaxed signals: all have begun, all are done. No release of MSCCL++ reads an operation that adds
-in the switch for one rank only, so other trees, such as those over several boxes, have no plan.
+A plan is possible if all trees of the schedule are stars around one switch. Each rank is responsible for some chunks:
+in one operation (`glres`) it lets the switch add them over all ranks and store the sums at all ranks. Before and after
+this operation, all ranks exchange relaxed signals: the first round says that all have begun, the second that all are
+done. No release of MSCCL++ can read an operation in which the switch adds for one rank only, so other trees, for
+example over several boxes, cannot become plans.
 
-As processes, each rank is a process, followed by one process for each such switch. CPUs emulate switches in this way,
-and parameter servers and SmartNICs work like that. A process stores what it receives, so what a switch does within a
-step takes separate steps here.
+In a schedule of processes, each rank is a process, and each switch that acts is a process, numbered after the ranks.
+This is how CPUs emulate switches, and how parameter servers and SmartNICs work. A process stores data before it sends
+it on, so what a switch does within one step takes several steps here.
 """
 
 from dataclasses import fields
@@ -43,7 +44,7 @@ LONGEST_NAME = 63
 def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
     """Return the plan of `schedule`, which has been verified. O(rows + ranks^2).
 
-    Each rank has `options.block_group` thread blocks, or as many as it takes to have a channel with each peer.
+    Each rank has `options.block_group` thread blocks, or more if they are needed for a channel to each peer.
 
     Raises:
         InvalidInput: Another target or protocol is chosen, or the trees are not stars around one switch that all ranks
@@ -73,7 +74,10 @@ def switch_plan(schedule: Schedule, options: LoweringOptions) -> ExecutionPlan:
 
 
 def _roots(schedule: Schedule) -> Numbers:
-    """Return int64[chunks]: the rank at which the sum of each chunk of the vector is."""
+    """Return int64[chunks]: for each chunk of the vector, the rank that receives its sum from the switch.
+
+    Raises InvalidInput unless all trees are stars around one switch.
+    """
     ranks, moved, links = schedule.topology.compute_count, schedule.transfers, schedule.topology.links
     source = schedule.routes.sources(links)[moved.route].astype(np.int64)
     target = schedule.routes.destinations(links)[moved.route].astype(np.int64)
@@ -81,14 +85,15 @@ def _roots(schedule: Schedule) -> Numbers:
     low = moved.shard.astype(np.int64) * schedule.chunks_per_shard + moved.lo
     high = low + moved.hi - moved.lo
     adds = moved.reduce == 1
-    # For each chunk, one sum comes from the switch and one result goes to it; all other ranks send to it and receive.
+    # In a star, the switch sends the sum of each chunk to one rank (the root), which sends the result back to the
+    # switch. All other ranks send their contribution to the switch and receive the result from it.
     groups = (adds & (source >= ranks), ~adds & (target >= ranks), adds & (target >= ranks), ~adds & (source >= ranks))
     counts = []
     for rows in groups:
         changes = np.zeros(chunks + 1, dtype=np.int64)
         np.add.at(changes, low[rows], 1)
         np.add.at(changes, high[rows], -1)
-        counts.append(np.cumsum(changes[:-1]))  # number of rows that each chunk is in
+        counts.append(np.cumsum(changes[:-1]))  # number of rows that contain each chunk
     expected = (1, 1, ranks - 1, ranks - 1)
     switches = set(source[source >= ranks].tolist()) | set(target[target >= ranks].tolist())
     is_star = all(bool((count == number).all()) for count, number in zip(counts, expected, strict=True))
@@ -104,7 +109,7 @@ def _roots(schedule: Schedule) -> Numbers:
 
 
 def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options: LoweringOptions) -> RankPlan:
-    """Return the plan of `rank`, whose blocks share its `own` chunks between two meetings with all ranks."""
+    """Return the plan of `rank`: its blocks synchronise with all ranks, add the `own` chunks, and synchronise again."""
     peers = [peer for peer in range(ranks) if peer != rank]
     buffers: list[Buffer] = ["i"] if options.in_place else ["i", "o"]
     nop = Operation(Action.NOP)
@@ -135,11 +140,11 @@ def _rank(rank: int, ranks: int, blocks: int, own: Numbers, chunks: int, options
 
 
 PROCESS_TARGET = "oneccl-xml"
-"""The only target whose programs may have processes for switches; CPUs execute it."""
+"""The only target that supports processes for switches. Its programs run on CPUs."""
 
 
 def require_processes(options: LoweringOptions) -> None:
-    """Raise InvalidInput unless programs with `options` can have processes for switches."""
+    """Raise InvalidInput if programs lowered with `options` cannot have processes for switches."""
     if options.target != PROCESS_TARGET:
         rule = f"programs of blocks and messages in which switches act must be {PROCESS_TARGET}"
         raise InvalidInput(rule, options.target, f"use {PROCESS_TARGET}, or synthesize without --in-network")
@@ -149,9 +154,9 @@ def require_processes(options: LoweringOptions) -> None:
 
 
 def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
-    """Return `schedule`, in which switches act, on the network of processes. O(rows * switches in a chain).
+    """Convert `schedule`, in which switches act, into a schedule of processes. O(rows * switches in a chain).
 
-    Rows through chains of switches within a step get consecutive steps.
+    If data passes several switches within a step, the hops get consecutive steps.
     """
     topology = schedule.topology
     switches = tuple(sorted(topology.abilities))
@@ -175,7 +180,7 @@ def schedule_of_processes(schedule: Schedule) -> ProcessSchedule:
 
 
 def _levels(schedule: Schedule) -> NDArray[np.int64]:
-    """Return for each row how many switches its chunks have passed before, in the same step."""
+    """Return for each row the number of switches that its chunks have already passed in the same step."""
     rows, ranks = schedule.transfers, schedule.topology.compute_count
     src, dst = schedule.src.tolist(), schedule.dst.tolist()
     step, shard, low, high, adds = (
@@ -205,12 +210,12 @@ def _levels(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def with_first_stored(messages: ChannelMessages, ranks: int) -> ChannelMessages:
-    """Return `messages`, where the first one that reaches the process of a switch is stored there instead of added.
+    """Change `messages` so that a switch process stores the first contribution to each chunk instead of adding it.
 
-    The process has nothing to add it to. A message of which only some chunks are the first is cut.
-    O(chunks * log(chunks)).
+    A switch process has no data of its own to which it could add the first contribution. A message is cut if only some
+    of its chunks are first contributions. O(chunks * log(chunks)).
 
-    ranks: number of ranks; the processes of switches follow them
+    ranks: number of ranks; switch processes have higher numbers
     """
     chosen = np.flatnonzero((messages.reduces == 1) & (messages.receiver >= ranks))
     if not len(chosen):
@@ -234,4 +239,4 @@ def with_first_stored(messages: ChannelMessages, ranks: int) -> ChannelMessages:
 
 
 SHAPE_OF_PROCESSES = CollectiveName.ALLREDUCE
-"""Every process has room for the complete vector, like each rank of an allreduce in place."""
+"""Memory shape of all processes: each can hold the complete vector, like a rank in an in-place allreduce."""

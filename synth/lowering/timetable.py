@@ -1,10 +1,10 @@
-"""Timetables: when the transfers of trees travel if they wait only for data and links.
+"""Timetables: start times for the transfers of trees if they wait only for data and links.
 
-A block goes through its messages in one fixed order. In the order of depths all blocks would work on the same depth at
-the same time, and a program would take the sum over depths of the time of the busiest link of each depth. So blocks
-take the order of a list schedule instead: a free link takes the available transfer with the longest remaining path.
-Sources: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bounds on multiprocessing timing
-anomalies", 1969.
+A block processes its messages in one fixed order. If this order followed the tree depths, all blocks would work on the
+same depth at the same time, and the run time would be the sum over depths of the time of the busiest link at each
+depth. Blocks therefore use the order of a list schedule: a free link takes the available transfer with the longest
+remaining path. Sources: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bounds on multiprocessing
+timing anomalies", 1969.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from chorale.synth.lowering.vector_layout import Column
 from chorale.synth.schedule.schedule import ProcessSchedule, Schedule, Transfers
 
 FASTEST_CHUNK_TIME = 2**12
-"""Time that a chunk takes on the fastest link; times on other links are rounded up to whole numbers."""
+"""Time units that a chunk takes on the fastest link; times on other links are rounded up to whole units."""
 MAX_CHUNK_TIME = 2**26
 MAX_VISITS = 2**23
 
@@ -27,12 +27,12 @@ WRITES_SUM, WRITES, READS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timetable:
-    """A list schedule of transfers. Times are in units of which a chunk takes FASTEST_CHUNK_TIME on the fastest link.
+    """A list schedule of transfers. The time unit is such that a chunk takes FASTEST_CHUNK_TIME on the fastest link.
 
-    start:   when each transfer begins
-    step:    the stretch of time in which it begins; whatever waits for it begins in a later stretch
-    end:     when all transfers have ended
-    busiest: how long the busiest link is busy
+    start:   start time of each transfer
+    step:    number of the time interval in which each transfer begins; transfers that wait for it begin in a later one
+    end:     time at which all transfers have ended
+    busiest: total time for which the busiest link is busy
     """
 
     start: Column
@@ -42,7 +42,7 @@ class Timetable:
 
 
 class Moves(NamedTuple):
-    """Links that rows occupy: row i keeps each of `links[first[i] : end[i]]` busy for `chunks[i]` times its weight."""
+    """Links used by each row: row i occupies each of `links[first[i] : end[i]]` for `chunks[i]` * its weight."""
 
     chunks: Column
     first: Column
@@ -52,15 +52,16 @@ class Moves(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """Which rows wait for which. A row visits the cells of its chunks at both ends of its route.
+    """Dependences between rows. A row visits the cells of its chunks at both ends of its route.
 
-    Consecutive visits of a cell that all write or all read are a run; the runs of a cell follow one another.
+    A run is a sequence of consecutive visits to a cell that are all reads, all writes, or all writes of sums. The rows
+    of a run wait for those of the run before it. Runs of the same cell have consecutive numbers.
 
-    first:     first visit of each row, and the end of the last row
-    run:       run of each visit
-    rows:      rows of all runs, run by run
-    run_first: first of these rows for each run, and the end
-    is_last:   1 for the last run of each cell
+    first:     first visit of each row, followed by the number of visits
+    run:       run that each visit belongs to
+    rows:      row of each visit, sorted by run
+    run_first: for each run, index of its first entry in `rows`, followed by the number of visits
+    is_last:   1 for the last run of each cell, otherwise 0
     """
 
     first: Column
@@ -71,11 +72,11 @@ class Visits(NamedTuple):
 
 
 def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
-    """Return the timetable of `transfers` of a pipelined `schedule`. O((chunks moved + links of routes) * log(rows)).
+    """Compute a timetable for `transfers` of a pipelined `schedule`. O((chunks moved + links of routes) * log(rows)).
 
     Returns:
-        None if a step reads a place that it also writes, so that no order of transfers has the same meaning, or if more
-        than 2^22 chunks are moved.
+        The timetable. None if more than 2^22 chunks are moved, or if a step reads a cell that it also writes, because
+        then no sequential order of transfers gives the same result.
     """
     count = transfers.hi.astype(np.int64) - transfers.lo
     if 2 * int(count.sum()) > MAX_VISITS:
@@ -93,7 +94,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     tail = native.remaining_times(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
     row_at = np.argsort(-tail, kind="stable")
     if isinstance(schedule, ProcessSchedule):
-        # Sums must not delay results: what comes first in the vector goes first.
+        # Sums must not delay results, so transfers are ordered by their position in the vector first.
         row_at = row_at[np.argsort(transfers.lo[row_at], kind="stable")]
     rank = np.empty_like(row_at)
     rank[row_at] = np.arange(len(row_at))
@@ -109,7 +110,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
 
 
 def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits | None:
-    """Return which rows wait for which; None if a cell is read and written in one step."""
+    """Return the dependences between rows; None if a step both reads and writes a cell."""
     links = schedule.topology.links
     ends = [
         side(links)[transfers.route].astype(np.int64)

@@ -1,8 +1,9 @@
-"""The chunks of the vector of a program, and the transfers of the schedule that move them.
+"""The chunks into which a program divides its vector, and the transfers of the schedule that move them.
 
-Chunks can be refined or merged: finer ones stream better, coarser ones divide more vector sizes. Shards with given
-sizes lie in buffers in the order of their numbers, which is the default of MPI: in the input of an alltoallv those for
-rank 0 come first, in its output those from rank 0. The vector of a program is the longest buffer of all ranks.
+Chunks can be split or merged. Smaller chunks stream better; with larger ones, more vector sizes are divisible into
+chunks. If shards have given sizes, they are stored in the order of their indices, which is the default of MPI: the
+input of an alltoallv begins with the shard for rank 0, and its output with the shard from rank 0. The vector of a
+program is the longest buffer of all ranks.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from chorale.synth.schedule.schedule import ColumnBounds, Schedule, Transfers
 
 Column = NDArray[np.int64]
 NarrowColumn = NDArray[np.int32]
-"""Columns over all ranks, half as large. No count of a program comes near 2^31."""
+"""Columns with 32 bits per entry, to save memory. No count in a program comes near 2^31."""
 
 
 def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
-    """Return the number of the interval and the member, as columns, for every member of every interval in order."""
+    """Return one row per member of each interval, in order: columns of interval numbers and of members."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)
     within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -35,14 +36,14 @@ def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Colu
 
 
 def min_chunks(schedule: Schedule) -> int:
-    """Return the smallest number of chunks per shard for which no transfer of `schedule` cuts a chunk. O(rows)."""
+    """Return the smallest number of chunks per shard with which all transfers move complete chunks. O(rows)."""
     sizes = np.array(schedule.collective.sizes or (), dtype=np.int64)
     bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi, sizes])
     return schedule.chunks_per_shard // gcd(schedule.chunks_per_shard, int(np.gcd.reduce(bounds, initial=0)))
 
 
 def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
-    """Return `schedule` with `chunks` chunks per shard, or itself if `chunks` is None. The costs stay the same.
+    """Return `schedule` with `chunks` chunks per shard, or unchanged if `chunks` is None. Its cost does not change.
 
     Raises:
         InvalidInput: `chunks` is not a multiple of `min_chunks`.
@@ -69,12 +70,12 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorLayout:
-    """Chunks of all data: first by shard, then by instance.
+    """How chunks are numbered: by shard, then by instance, then by chunk within the instance.
 
-    transfers: transfers of the schedule, or only of its first shard if the vector is one shard (`is_single_shard`)
-    shards:    shards of all data; in an alltoall every rank has a different vector
-    chunks_per_shard: chunks of one instance
-    sizes:     int64[shards], chunks of each shard of an uneven collective
+    transfers: transfers of the schedule; if the complete vector is one shard, only those of the first shard
+    shards:    total number of shards; in an alltoall every rank has a different vector
+    chunks_per_shard: chunks per shard in one instance
+    sizes:     int64[shards], number of chunks of each shard in an uneven collective
     """
 
     transfers: Transfers
@@ -85,18 +86,18 @@ class VectorLayout:
 
     @property
     def chunks(self) -> int:
-        """Number of chunks of all data."""
+        """Total number of chunks in all shards and instances."""
         if self.sizes is not None:
             return int(self.sizes.sum())
         return self.shards * self.instances * self.chunks_per_shard
 
     @property
     def is_single_shard(self) -> bool:
-        """Whether the vector is one shard."""
+        """Whether the complete vector is one shard."""
         return self.shards == 1
 
     def split_transfers(self, longest: int) -> VectorLayout:
-        """Return the layout with transfers cut to at most `longest` chunks. O(rows)."""
+        """Return the layout with each transfer split into transfers of at most `longest` chunks. O(rows)."""
         transfers = self.transfers
         length = transfers.hi.astype(np.int64) - transfers.lo
         if length.max(initial=0) <= longest:
@@ -109,7 +110,7 @@ class VectorLayout:
         return replace(self, transfers=replace(rows, lo=low.astype(kind), hi=high.astype(kind)))
 
     def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
-        """Return the first chunk of each shard in the copy `instance` of the schedule."""
+        """Return the number of the first chunk of each of the shards `shard` in instance `instance`."""
         if self.sizes is not None:
             return (np.cumsum(self.sizes) - self.sizes)[shard]
         return (shard * self.instances + instance) * self.chunks_per_shard
@@ -118,8 +119,8 @@ class VectorLayout:
 def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
     """Return the layout of the vector for `instances` copies of `schedule`. O(rows * log(rows)).
 
-    If all shards travel alike and none belongs to a rank, as in trees for complete vectors, they become one shard:
-    fewer chunks divide more sizes, and messages are longer.
+    If all shards take the same paths and none belongs to a rank, as in trees for the complete vector, they are merged
+    into one shard. With fewer chunks, more vector sizes are divisible, and messages are longer.
     """
     shards, transfers = schedule.shard_count, schedule.transfers
     if schedule.collective.name in _UNDIVIDED and _all_alike(transfers, shards):
@@ -148,20 +149,21 @@ def _all_alike(transfers: Transfers, shards: int) -> bool:
 def options_for_sizes(
     schedule: Schedule, options: LoweringOptions, sizes_bytes: Sequence[int], granule_bytes: int
 ) -> LoweringOptions:
-    """Return `options` for the range of `sizes_bytes`, with instances and chunks that divide all these sizes.
+    """Choose instances and chunks so that all of `sizes_bytes` are divisible into chunks; return the changed `options`.
 
-    There are as many instances as possible, up to those of `options`, and then as many chunks per shard as possible, up
-    to those of `options` (or of the schedule). Runtimes silently use their own algorithm for sizes that N does not
-    divide.
+    Runtimes silently fall back to their own algorithm for sizes that are not divisible by N chunks. The result has as
+    many instances as possible, at most those of `options`, and then as many chunks per shard as possible, at most those
+    of `options` (or of the schedule).
 
     Args:
         schedule: The schedule.
-        options: Largest number of instances and chunks.
-        sizes_bytes: Sizes of the vector.
-        granule_bytes: A chunk must be a multiple of this: the size of an element, or the alignment of a runtime.
+        options: Upper limits on instances and chunks; all other options are kept.
+        sizes_bytes: Vector sizes that the program must support.
+        granule_bytes: Chunk sizes must be multiples of this: the size of an element, or the alignment of the runtime.
 
     Raises:
-        InvalidInput: Even the fewest chunks of one instance do not divide a size; the error names the nearest sizes.
+        InvalidInput: A size is not divisible even with one instance and the fewest chunks; the message names the
+            nearest sizes that are.
     """
     least = min_chunks(schedule)
     step = _shards_of_vector(schedule) * least * granule_bytes
@@ -190,7 +192,7 @@ def _largest_divisor(number: int, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UnevenShape(BufferShape):
-    """The buffers of all ranks; chunks are numbered shard by shard. sizes: chunks of each shard"""
+    """The buffers of all ranks in an uneven collective. `sizes`: number of chunks of each shard."""
 
     sizes: tuple[int, ...] = ()
 
@@ -222,7 +224,7 @@ class UnevenShape(BufferShape):
 
 
 def buffers_of(schedule: Schedule, vector: VectorLayout, in_place: bool) -> tuple[Collective, BufferShape]:
-    """Return the collective and the buffers of a program of `schedule`; given sizes make it a custom collective."""
+    """Return the collective and buffers of a program for `schedule`. Uneven collectives become custom collectives."""
     collective, ranks = schedule.collective, schedule.topology.compute_count
     if collective.name.is_uneven:
         shape = uneven_shape(collective, ranks)
@@ -244,7 +246,7 @@ def uneven_shape(collective: Collective, ranks: int) -> UnevenShape:
 
 
 def custom_of_shape(shape: UnevenShape) -> CustomCollective:
-    """Return the collective of these buffers: every output chunk, with the input chunks that it consists of."""
+    """Return a custom collective for these buffers: each output chunk with the input chunks that are added in it."""
     held = [shape.initial_chunks(rank) for rank in range(shape.ranks)]
     reduces = shape.collective == CollectiveName.REDUCE_SCATTERV
     starts = np.array([part.start for part in held])
@@ -262,7 +264,7 @@ def custom_of_shape(shape: UnevenShape) -> CustomCollective:
 
 
 def _lengths(shape: UnevenShape) -> tuple[int, int]:
-    """Return the chunks of the longest input and the longest output."""
+    """Return the numbers of chunks in the longest input and in the longest output of any rank."""
     ranks = range(shape.ranks)
     inputs = max(part.stop - part.start for part in map(shape.initial_chunks, ranks))
     return inputs, max(len(shape.result_chunks(rank)) for rank in ranks)
