@@ -1,1 +1,1 @@
-"""Campaigns replayed on recorded measurements: the real search and the real answers, without machine and Ray."""
+"""Replay campaigns on recorded measurements: the real search runs on recorded times, without a machine or Ray."""

@@ -1,7 +1,7 @@
-"""Campaigns on recorded tasks: the search asks, the record with noise answers, and a contest per size decides.
+"""Simulate campaigns on recorded tasks: times are drawn from the record plus noise, and a contest per size decides.
 
-Other ways of searching are there for comparison: a forest as SMAC has it, and successive halving. Both know what
-Optuna's samplers know: one value for each trial, the mean over sizes of the logarithm of the speed-up.
+For comparison there are two other searches: a random forest as in SMAC, and successive halving. Like Optuna's samplers,
+they see only one value per trial, the mean over sizes of the logarithm of the speed-up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chorale.tuner.trials.tuning_table import MIN_SPEEDUP
 
 NOISES = ("none", "lognormal:0.05", "lognormal:0.15", "outliers", "drift", "bimodal", "launch")
 
-BASE = 0.02  # deviation of single repetitions in all kinds that are about something else
+BASE = 0.02  # deviation of single repetitions in the kinds of noise that model another effect
 OUTLIER_SHARE, OUTLIER_SCALE = 0.1, 0.5
 DRIFT, DRIFT_LAUNCHES = 0.2, 60.0
 SLOW_SHARE, SLOW_FACTOR = 0.3, 1.2
@@ -42,14 +42,14 @@ LAUNCH_DEVIATION = 0.05
 class Noise:
     """A kind of noise.
 
-    none:        times as they are
-    lognormal:S  every repetition on its own, the logarithm with deviation S
-    outliers:    2 %, and one repetition in ten takes longer by a factor of 1 + 0.5 / u, u uniform: no mean exists
-    drift:       2 %, and everything speeds up and slows down together by 20 %, in waves of 60 launches
-    bimodal:     2 %, and in three of ten launches a program is in a mode that takes 1.2 times as long
-    launch:      2 %, and every launch of a program has a factor of its own, the logarithm with deviation 5 %
+    none:        recorded times without noise
+    lognormal:S  independent noise in every repetition; its logarithm has standard deviation S
+    outliers:    2 % noise, and one repetition in ten takes 1 + 0.5 / u times as long, with u uniform (no mean exists)
+    drift:       2 % noise, and all programs together become faster and slower by 20 %, in waves of 60 launches
+    bimodal:     2 % noise, and in three of ten launches a program is in a mode in which it takes 1.2 times as long
+    launch:      2 % noise, and each launch of a program has a random factor; its logarithm has standard deviation 5 %
 
-    Factors of modes and launches are drawn for every size on its own.
+    Factors of modes and launches are drawn independently for every size.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class Noise:
 
     @staticmethod
     def parse(text: str) -> Noise:
-        """Return the noise called `text`; InvalidInput for another name."""
+        """Return the noise called `text`. Raises InvalidInput for an unknown name."""
         kind, _, number = text.partition(":")
         if kind == "lognormal":
             try:
@@ -71,9 +71,10 @@ class Noise:
         raise unknown_name("noise", text, NOISES)
 
     def draw(self, times_s: Floats, repeats: int, launch: int, random: np.random.Generator) -> Floats:
-        """Return seconds of the repetitions (…, repeats) of one launch of programs with `times_s` (programs, sizes).
+        """Return the noisy times of one launch in seconds, shape (programs, sizes, repeats).
 
-        launch: number of the launch, for what changes with time
+        times_s: times without noise (programs, sizes)
+        launch:  number of the launch, for noise that changes with time
         """
         shape = (*times_s.shape, repeats)
         logarithms = random.normal(0.0, self.deviation, shape) if self.deviation else np.zeros(shape)
@@ -91,10 +92,10 @@ class Noise:
 
 
 Choices = Generator[tuple[Candidate, int | None], CompleteTrial]
-"""Yields what to measure next, and how often (None: as often as usual); takes what was measured of it."""
+"""Yields the next candidate and its number of repetitions (None: the default), and receives the measured trial."""
 
 FIRST_SHARE = 4
-"""One in this many trials of a forest is random at first, but at least three are."""
+"""The first 1 / `FIRST_SHARE` of a forest's trials, but at least three, are random."""
 
 TREES, FEATURES, CHANCE = 10, 5 / 6, 0.2
 
@@ -134,10 +135,11 @@ def forest_choices(points: Sequence[Candidate], trials: int, seed: int) -> Choic
 
 
 def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: int) -> Choices:
-    """Choose many candidates once, the better half twice, the better half of these four times, up to `most`.
+    """Choose by successive halving: measure many candidates once, then the better half with twice as many repetitions,
+    and so on, up to `most` repetitions.
 
     Source: Jamieson and Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, 2016,
-    figure 3. A bracket uses all remaining trials; remaining points come in further brackets.
+    figure 3. A bracket is as large as the remaining trials allow. Points that did not fit come in further brackets.
     """
     untried = [points[number] for number in np.random.default_rng([seed, 7]).permutation(len(points))]
     rungs = [min(2**rung, most) for rung in range(max(math.ceil(math.log2(most)) + 1, 1))]
@@ -152,7 +154,7 @@ def halving_choices(points: Sequence[Candidate], trials: int, most: int, seed: i
 
 
 def study_choices(search: Search) -> Choices:
-    """Choose as campaigns do."""
+    """Choose with `search`, as a real campaign does."""
     while (suggestion := search.ask()) is not None:
         search.tell(suggestion.ticket, (yield suggestion.candidate, None))
 
@@ -169,7 +171,11 @@ MOST_CONTENDERS = 8
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """thrifty: whether baselines are measured only as drift demands and sizes race; else all of every trial"""
+    """Options of a replayed campaign.
+
+    thrifty: whether to save measurements as campaigns do: baselines are measured only as often as drift requires, and
+             sizes at which a candidate is clearly slower are not repeated. Otherwise every trial measures everything.
+    """
 
     trials: int
     noise: Noise
@@ -183,9 +189,9 @@ class ReplayOptions:
 class ReplayedCampaign:
     """A campaign in progress on `task`; `seed` determines search and noise.
 
-    seconds: measured so far, the sum of all repetitions
-    behind:  (trials, sizes): after each trial, the true time of the choice so far relative to the best possible
-    spent_s: seconds after each trial
+    seconds: simulated measuring time so far, the sum of all repetitions
+    behind:  true time of the choice after each trial, relative to the best possible time (trials, sizes)
+    spent_s: value of `seconds` after each trial
     """
 
     task: GridTask
@@ -205,7 +211,9 @@ class ReplayedCampaign:
         self._random = np.random.default_rng([self.seed, 2024])
 
     def search(self, until: float = 0.0) -> None:
-        """Run the trials, or until the mean over the sizes is within the factor `until` of the best."""
+        """Run the trials. With `until`, stop as soon as the choice is within this factor of the best, averaged over
+        sizes.
+        """
         numbers = {candidate: number for number, candidate in enumerate(self.task.candidates)}
         choices = self._choices()
         with suppress(StopIteration):
@@ -230,11 +238,11 @@ class ReplayedCampaign:
         return study_choices(Search(plan, storage_in_memory()))
 
     def verdicts(self) -> list[contests.SizeVerdict]:
-        """Compare the contenders of each size, and return what that says, in the order of the sizes."""
+        """Compare the contenders at each size, and return the conclusions in the order of the sizes."""
         return [self._verdict(index) for index in range(len(self.task.sizes_bytes))]
 
     def _trial(self, number: int, repeats: int | None) -> CompleteTrial:
-        """Measure configuration `number` as the next trial, so often if `repeats` says so."""
+        """Measure configuration `number` as the next trial. repeats: number of repetitions, None for the default."""
         trials, thrifty, most = len(self.tried), self.options.thrifty, self.options.repeats
         if not thrifty or self._controls.is_due(trials):
             first = max(self._controls.repeats, 1 if self.tried else contests.FIRST_CONTROL)
@@ -255,7 +263,7 @@ class ReplayedCampaign:
             for size, times, beside in zip(self.task.sizes_bytes, own, baseline, strict=True)
         )
         for before, earlier in enumerate(self.tried):
-            if earlier == number:  # what is measured again counts as it was measured last
+            if earlier == number:  # only the last measurement of a configuration counts
                 self._gains[before] = np.full(len(sizes), -np.inf)
         self.tried.append(number)
         self._gains.append(np.log([size.speedup for size in sizes]))
@@ -270,7 +278,9 @@ class ReplayedCampaign:
         return CompleteTrial(candidate.id, trials + 1, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
     def _raced(self, number: int) -> list[tuple[float, ...]]:
-        """Measure once at every size, and go on where the first time is not clearly behind the best so far."""
+        """Measure once at every size, and repeat at the sizes at which the first time is not clearly slower than the
+        best so far.
+        """
         true_s, repeats = self.task.times_s[number][None, :], min(self._controls.repeats, self.options.repeats)
         drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)[0]
         best = np.maximum(np.max(self._gains, axis=0), 0.0) if self._gains else np.zeros(len(drawn))
@@ -299,21 +309,23 @@ class ReplayedCampaign:
         return verdict
 
     def _measure(self, true_s: Floats, repeats: int) -> Floats:
-        """Return a launch of programs with the times `true_s` (programs, sizes): (programs, sizes, repetitions)."""
+        """Simulate a launch of programs with true times `true_s` (programs, sizes). Return the measured times, shape
+        (programs, sizes, repetitions).
+        """
         drawn = self.options.noise.draw(true_s, repeats, self.launches, self._random)
         self.seconds += float(drawn.sum())
         return drawn
 
 
 def mean_behind(behind: Floats) -> float:
-    """Return the geometric mean over the sizes."""
+    """Return the geometric mean over the sizes of `behind`, ratios to the best time."""
     return float(np.exp(np.log(behind).mean()))
 
 
 def prior_from(tasks: Sequence[GridTask], target: GridTask) -> Prior | None:
-    """Return what `tasks`, without `target` itself, say about the points of `target`; None if that is nothing.
+    """Return a prior for the points of `target` from the other `tasks` with the same collective.
 
-    The same points of the same collective count, at the nearest size; several tasks by their mean.
+    Gains are taken at the nearest sizes and averaged over tasks. None if no other task has any of the points.
     """
     others = [task for task in tasks if task.name != target.name and task.collective == target.collective]
     gains: dict[object, list[np.ndarray]] = {}
@@ -329,12 +341,13 @@ GOAL, WRONG = 1.05, 1.05
 
 
 def replayed(task: GridTask, options: ReplayOptions, seed: int, prior: Prior | None = None) -> dict[str, float]:
-    """Return what one campaign on `task` comes to; shares are of the entries of the table.
+    """Replay one campaign on `task` and return its statistics. Shares refer to the entries of the tuning table.
 
-    trials_mean, trials_all: until the mean over the sizes, and every size, is within 5 %; one more than all if never
-    seconds, full_seconds: until the mean is, thriftily and measuring all of every trial
-    final_seconds: of the comparisons at the end
-    coverage: share of intervals that hold the true ratio
+    trials_mean, trials_all: number of trials until the mean over the sizes, or every size, is within 5 % of the best;
+        the number of all trials plus one if that is not reached
+    seconds, full_seconds: measuring time until the mean is within 5 %, with and without `thrifty`
+    final_seconds: measuring time of the final comparisons
+    coverage: share of the intervals that contain the true ratio
     """
     campaign = ReplayedCampaign(task, options, seed, prior)
     campaign.search()
@@ -378,8 +391,8 @@ def replay_document(
 ) -> dict[str, Any]:
     """Replay all tasks of the records.
 
-    prior: tasks to learn from
-    begin: called with the name of each task
+    prior: which tasks to learn from
+    begin: called with the name of each task when it begins
 
     Raises InvalidInput for unknown names.
     """

@@ -1,6 +1,7 @@
-"""Recorded runs as tasks for a search: every configuration of a collective on a fabric, and the library.
+"""Recorded runs as tasks for a search. A task has all configurations of a collective on a fabric, and the library.
 
-Runs are read from tables of runs, and from results of nccl-tests and others, whose names tell what ran.
+Runs are read from tables of runs, and from result files of nccl-tests and other tools. The names of result files say
+which configuration was run.
 """
 
 import re
@@ -26,9 +27,9 @@ _BUFFER = re.compile(r"buff(?:er|size)?[_=-]?([0-9]+)", re.IGNORECASE)
 
 
 def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
-    """Return the runs in all of `paths`, in their order; the files of folders are logs, by name.
+    """Return the runs in all of `paths`, in this order. The files in a folder are read as logs, sorted by name.
 
-    InvalidInput for what cannot be read, and for files without a run.
+    Raises InvalidInput for files that cannot be read or contain no run.
     """
     kinds = (".txt", ".log", ".csv", ".out", ".json")
     runs: list[RecordedRun] = []
@@ -48,12 +49,13 @@ def read_records(paths: Sequence[Path]) -> tuple[RecordedRun, ...]:
 
 
 def log_runs(text: str, name: str, fabric: str) -> tuple[RecordedRun, ...]:
-    """Return the runs that the results in `text` have, in any form that `parse_results` reads.
+    """Return the runs in the result file content `text`, in any format that `parse_results` reads.
 
-    name: of the log: has the collective in it if the text does not, `nccl` or `rccl` for the library itself, and k,
-          instances and buffers (`…_k1_inst2-buff262144`)
+    name: name of the log. It contains the collective if the text does not; `nccl` or `rccl` for the library itself; and
+          k, instances and buffer size (`…_k1_inst2-buff262144`).
 
-    Rows without a check (`N/A`, `-c 0`) are unchecked: their times count, and who uses them says so.
+    Rows without a check of the results (`N/A`, `-c 0`) are marked as unchecked. Their times are used, and reports
+    mention it.
     """
     buffer = _BUFFER.search(name)
     runs = []
@@ -89,18 +91,21 @@ Floats = NDArray[np.float64]
 
 PARAMETERS = ("method", "k", "chunks", "instances", "buffer_bytes")
 LARGEST_BYTES = 2**30
-"""Sizes beyond take most of the time of a record and say little."""
+"""Larger sizes are ignored: they take most of the time of a record and add little information."""
 
 MIN_SHARE = 0.8
-"""Share of configurations that must have been measured at a size for it to count."""
+"""A size is used only if at least this share of the configurations was measured at it."""
 
 _CHUNKS, _COPIES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i(?:nst)?([0-9]+)(?:_|\b)")
 
 
 @dataclass(frozen=True, eq=False)
 class GridTask:
-    """times_s:   recorded times (candidates, sizes), taken as the true ones; library_s: times of the library (sizes)
-    unchecked: share of these whose results nobody checked
+    """A search task made of recorded runs.
+
+    times_s:   recorded times (candidates, sizes), used as the true times
+    library_s: recorded times of the library (sizes)
+    unchecked: share of the times whose results were not checked for correctness
     """
 
     name: str
@@ -112,7 +117,7 @@ class GridTask:
     unchecked: float = 0.0
 
     def space(self, seed: int) -> SearchSpace:
-        """Return the search space, the values of each parameter in random order: nobody knows what to prefer."""
+        """Return the search space. The values of each parameter are in random order, because none is preferred."""
         random = np.random.default_rng(seed)
         rows = [candidate.parameters for candidate in self.candidates]
         columns = {name: list(dict.fromkeys(row[name] for row in rows)) for name in PARAMETERS}
@@ -129,7 +134,7 @@ class GridTask:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """Prior knowledge of a search over the record: the recorded points."""
+    """Constraints of a search over a record: only recorded points may be tried."""
 
     candidates: frozenset[Candidate]
 
@@ -163,7 +168,9 @@ def replay_tasks(table: RecordedTable) -> list[GridTask]:
 
 
 def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) -> GridTask | None:
-    """Return the task of what ran in place, or else not, at the sizes at which most ran and were right."""
+    """Return the task of the runs in place, or of the runs out of place. It has the sizes at which most configurations
+    ran with correct results.
+    """
 
     def usable(configuration: RecordedConfiguration) -> set[int]:
         sizes = (size for size in table.sizes_bytes(configuration) if size <= LARGEST_BYTES)
@@ -190,7 +197,9 @@ def _placed(table: RecordedTable, fabric: str, collective: str, in_place: bool) 
 
 
 def candidates_of(configurations: Sequence[RecordedConfiguration]) -> Iterator[Candidate]:
-    """Yield a point of a search space for each configuration; those with equal parameters get different names."""
+    """Yield a point of a search space for each configuration. Configurations with equal parameters get different
+    method names.
+    """
     plain = [_candidate(one) for one in configurations]
     counts = Counter(plain)
     for one, candidate in zip(configurations, plain, strict=True):

@@ -1,9 +1,9 @@
-"""A new table compared with the present one, on the live fabric before jobs get it and then by their reports.
+"""Compare a new table with the current one, publish it, and roll it back if jobs are slower with it.
 
-It is published, and taken back where jobs are slower with it.
+Tables are compared on the live fabric before they are published, and afterwards by the times that jobs report.
 
-The file that jobs read is written first and alone decides what they run. The watch also records what it published in
-its own file, so that a watch that was killed at any moment continues without publishing anything twice.
+What jobs run depends only on the published file. Before replacing that file, the watch records what it is about to
+publish, so that a watch that is killed at any moment can continue without publishing anything twice.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from chorale.tuner.watch.links import FabricState
 from chorale.tuner.watch.replanning import Planner, TablePlan, table_entry
 
 MIN_CALLS = 10
-"""Calls of a program at a size without which it is not judged."""
+"""Smallest number of calls of a program at a size for which its times are judged."""
 MIN_SLOWDOWN = 1.05
 _DEVIATIONS = 4.0
-"""Standard errors between two means: less than one in ten thousand by chance, for means of ten calls and more."""
+"""Difference of two means, in standard errors, that counts as slower. By chance it occurs in less than one of ten
+thousand cases, if the means are of at least ten calls."""
 _MOST_BYTES = 1 << 24
 
 Key = tuple[str, str, int]
@@ -42,14 +43,14 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """Calls of one kind: how many, the sum of their seconds, and the sum of the squares of these."""
+    """Statistics of the calls of one kind: their number, the sum of their seconds, and the sum of squared seconds."""
 
     calls: int = 0
     seconds: float = 0.0
     squares: float = 0.0
 
     def since(self, before: CallTimes) -> CallTimes:
-        """Return the calls after `before`; all of them if the job has restarted."""
+        """Return the calls made since `before`; all calls if the job has restarted since then."""
         if before.calls > self.calls:
             return self
         return CallTimes(self.calls - before.calls, self.seconds - before.seconds, self.squares - before.squares)
@@ -71,7 +72,7 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A size at which jobs take longer with the new program than with the former one. ratio: of the means"""
+    """A size at which jobs take longer with the new program than with the previous one."""
 
     collective: str
     size_bytes: int
@@ -87,7 +88,7 @@ Snapshot = Mapping[Key, CallTimes]
 
 
 def read_jobs(paths: Sequence[Path]) -> Snapshot:
-    """Return the times in the status files of jobs, added up; a file that is not there or no status counts for none."""
+    """Return the sums of the times in the status files of jobs. Missing and invalid files are ignored."""
     times: dict[Key, CallTimes] = {}
     for path in paths:
         for key, calls in _of_file(path):
@@ -96,10 +97,10 @@ def read_jobs(paths: Sequence[Path]) -> Snapshot:
 
 
 def slowdowns(changed: Snapshot, published: Snapshot, now: Snapshot) -> list[Slowdown]:
-    """Return where jobs run a program since the publication that is clearly slower than the one before it.
+    """Return the sizes at which the program of the published table is clearly slower than the previous program.
 
-    changed, published, now: reports of jobs when the fabric changed, when the table was published, and now. The current
-    programs are compared with those between the first two, since the fabric was different before.
+    changed, published, now: reports of jobs when the fabric changed, when the table was published, and now. The times
+    of the previous program are taken between the first two, because before that the fabric was different.
     """
     former = {key: times.since(changed.get(key, CallTimes())) for key, times in published.items()}
     present = {key: times.since(published.get(key, CallTimes())) for key, times in now.items()}
@@ -128,7 +129,7 @@ def _of_file(path: Path) -> Iterator[tuple[Key, CallTimes]]:
         for row in rows:
             key = str(row["digest"]), str(row["collective"]), int(row["size_bytes"])
             yield key, CallTimes(int(row["calls"]), float(row["seconds"]), float(row["seconds_squared"]))
-    except (OSError, ValueError, KeyError, TypeError):  # a job that has not begun, or whose file is no status
+    except (OSError, ValueError, KeyError, TypeError):  # the job has not begun, or the file is not a status file
         return
 
 
@@ -139,10 +140,10 @@ Measure = Callable[[RunRequest], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class CanaryRow:
-    """One collective at one size. ratio: time of the candidate relative to the current table's, with an interval
+    """Result of comparing the tables for one collective at one size.
 
-    is_slower: decided with an interval of 95 %; a candidate that is not slower is recognized after fewer ratios, mostly
-    one
+    ratio:     time of the candidate divided by the current table's time, with an interval
+    is_slower: decided by a 95 % interval. Usually a single ratio suffices to show that a candidate is not slower.
     """
 
     collective: str
@@ -157,23 +158,24 @@ class CanaryRow:
 
 @dataclass(frozen=True, slots=True)
 class CanaryReport:
-    """What was compared, and what could not be compared: a line for each."""
+    """Result of a comparison: a row for everything that was compared, a line for everything that could not be."""
 
     rows: tuple[CanaryRow, ...] = ()
     failures: tuple[str, ...] = ()
 
     @property
     def slower(self) -> tuple[CanaryRow, ...]:
-        """Return the rows for which the current table's programs stay."""
+        """Return the rows in which the candidate is slower, so that the current program is kept."""
         return tuple(row for row in self.rows if row.is_slower)
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Compares tables on one network. Several threads may call it: one measures at a time.
+    """Compares tables on one network. Thread-safe; only one thread measures at a time.
 
-    topology: as the fabric was built; measure: runs a request on it
-    seconds:  limit of all comparisons of two tables together
+    topology: the fabric without failures
+    measure:  runs a measurement request on the fabric
+    seconds:  time limit for comparing two tables, all sizes and collectives together
     """
 
     topology: Topology
@@ -185,9 +187,9 @@ class Canary:
     _turn: Lock = field(default_factory=Lock)
 
     def compare(self, present: Table, candidate: Table, collectives: Sequence[str]) -> CanaryReport:
-        """Compare both tables' programs, repetition by repetition; empty if both run the same programs.
+        """Compare the programs of both tables by alternating repetitions. Empty if both tables run the same programs.
 
-        Sizes at which the same two programs compete are measured together.
+        Sizes with the same pair of programs are measured together.
         """
         until_s = self.clock() + self.seconds
         rows: list[CanaryRow] = []
@@ -208,10 +210,10 @@ class Canary:
     def _ratios(
         self, programs: Mapping[str, Program], sizes: tuple[int, ...], until_s: float
     ) -> tuple[Mapping[int, list[float]], str]:
-        """Return the ratios of times at each size, as many as a decision needs, and the reason if there are fewer.
+        """Return the ratios of times at each size, and the reason if there are too few for a decision.
 
-        The first repetition has no warm-up. The current programs have already run, while a candidate opens its
-        connections: if it is not slower nevertheless, that decides. If it is slower, the repetition does not count.
+        The first repetition has no warm-up, which is a disadvantage for the candidate, because it still has to open its
+        connections. If the candidate is not slower even so, that decides; otherwise this repetition is discarded.
         """
         cold = self._measured(programs, sizes, until_s, warmup=0)
         if not isinstance(cold, Measurement):
@@ -226,17 +228,16 @@ class Canary:
         return ratios, ""
 
     def _is_decided(self, ratios: Sequence[float]) -> bool:
-        """Return whether `repeats` ratios would lead to the same decision as these: slower beyond noise, or not.
+        """Return whether the decision is certain: further ratios, up to `repeats` in total, could not change it.
 
-        The candidate is slower if at most as many of all ratios are 1 or less as lie below the interval of their
-        median: with
-        six, none. As soon as more are, the remaining ratios do not matter.
+        The candidate counts as slower if the interval of the median ratio lies above 1. That is no longer possible once
+        too many ratios are at most 1. With six ratios, a single one is too many.
         """
         faster = sum(ratio <= 1 for ratio in ratios)
         return faster > samples_below(self.repeats, CONFIDENCE) or len(ratios) >= self.repeats
 
     def warm_up(self, table: Table, collectives: Sequence[str]) -> None:
-        """Run a program of `table` once, so that the processes are there when a comparison is urgent."""
+        """Run a program of `table` once, so that the processes already exist when a comparison is urgent."""
         for collective in collectives:
             entry = table_entry(table, collective, self.sizes_bytes[0])
             if entry is not None:
@@ -246,7 +247,7 @@ class Canary:
     def _contests(
         self, tables: tuple[Table, Table], collective: str
     ) -> Iterator[tuple[Mapping[str, Program], tuple[int, ...]]]:
-        """Yield two programs and the sizes at which they compete."""
+        """Yield each pair of different programs (current, candidate) with the sizes at which the tables use them."""
         sizes: dict[tuple[str, ...], list[int]] = {}
         entries: dict[tuple[str, ...], list[TableProgram]] = {}
         for size in self.sizes_bytes:
@@ -279,7 +280,7 @@ class Canary:
 
 
 def _new_ratios(measurement: Measurement, sizes: Sequence[int]) -> Iterator[tuple[int, list[float]]]:
-    """Yield each size with the ratios of the candidate's times to the paired ones."""
+    """Yield each size with the ratios of the candidate's times to the current program's, paired by repetition."""
     for index, size in enumerate(sizes):
         times = (measurement.results[name][index].times_s for name in (CANDIDATE, PRESENT))
         yield size, [new / old for new, old in zip(*times, strict=True)]
@@ -290,7 +291,7 @@ FORMAT, RECORD = "chorale-publications/1", "publications.json"
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A table that is published. facts: why, of which network, and how good it is; plain data"""
+    """A published table. facts: reason of the publication, network and quality of the table, as plain data"""
 
     plan: TablePlan
     time_s: float
@@ -299,9 +300,10 @@ class Publication:
 
 @dataclass(slots=True)
 class Publisher:
-    """Writes the file `path` of the present table; keeps a record of it and of the one before in `folder`. One thread.
+    """Writes the current table to the file `path`, and a record of it and of the previous table into `folder`. Not
+    thread-safe.
 
-    folder: of this watch alone; it must exist
+    folder: existing folder that only this watch uses
     """
 
     path: Path
@@ -310,7 +312,7 @@ class Publisher:
     former: Publication | None = None
 
     def resume(self) -> None:
-        """Continue after a previous watch, if the file still holds what it published last."""
+        """Continue from the record of a previous watch, if the file still contains the table that it published last."""
         try:
             record: dict[str, Any] = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError):
@@ -324,9 +326,9 @@ class Publisher:
             self.present, self.former = self._stored(present), self._stored(record["former"])
 
     def publish(self, publication: Publication, former: Publication | None) -> None:
-        """Replace the file; `former` is then what to go back to.
+        """Replace the file with the table of `publication`. A later roll-back returns to `former`.
 
-        Raises InvalidInput or Unavailable if that fails; nothing is published then.
+        Raises InvalidInput or Unavailable if that fails; then the file is unchanged.
         """
         self._write(publication)
         write_file(self.path, publication.plan.data)
@@ -334,7 +336,7 @@ class Publisher:
         self._write(None)
 
     def _write(self, begun: Publication | None) -> None:
-        """Write the record and the tables in it, and drop other tables; `begun` is about to replace the file."""
+        """Write the record and its tables, and delete other tables. begun: publication that will replace the file."""
         document: dict[str, Any] = {"format": FORMAT}
         tables = {}
         for name, each in {"next": begun, "present": self.present, "former": self.former}.items():
@@ -351,7 +353,7 @@ class Publisher:
                 path.unlink()
 
     def _stored(self, entry: Mapping[str, Any] | None) -> Publication | None:
-        """Return the publication of an entry of the record, None if its table no longer exists."""
+        """Return the publication described by an entry of the record. None if its table file no longer exists."""
         try:
             data = (self.folder / str(entry["table"])).read_bytes() if entry is not None else None
         except OSError:
@@ -368,10 +370,13 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Renewal:
-    """The present table of a fabric, and how it is replaced. One thread at a time, but for `plan_ahead`.
+    """The current table of a fabric, and the procedure that replaces it. Only `plan_ahead` may be called while another
+    method is running.
 
-    healthy: the fabric as declared; canary: None compares nothing; jobs: what they say of their calls
-    is_held: nothing is published as long as it is true
+    healthy: the declared fabric, without failures
+    canary:  compares tables before they are published; None to skip the comparison
+    jobs:    returns the times that jobs report
+    is_held: while true, nothing is published
     """
 
     healthy: Topology
@@ -390,13 +395,14 @@ class Renewal:
         return None if self.publisher.present is None else self.publisher.present.plan
 
     def note_change(self) -> None:
-        """Remember what jobs say now, as the fabric has just changed."""
+        """Remember what jobs report now, at the time at which the fabric has changed."""
         self._said = self.jobs(), {}
 
     def renew(self, state: FabricState, since_s: float, is_outdated: Callable[[], bool]) -> list[Event]:
-        """Plan for a state, compare and publish. Never raises a ChoraleError.
+        """Plan a table for a state, compare it with the current one and publish it. Never raises a ChoraleError.
 
-        since_s: when the first sign of the state was seen; is_outdated: whether the fabric is another by now
+        since_s:     time of the first report of a change
+        is_outdated: returns whether the fabric has changed again in the meantime
         """
         events: list[Event] = []
         spec = state.spec(self.healthy)
@@ -416,15 +422,15 @@ class Renewal:
         return events
 
     def warm_up(self) -> None:
-        """Have the processes for comparisons started, so that they are there when one is urgent."""
+        """Start the processes for comparisons now, so that they already exist when a comparison is urgent."""
         if self.canary is not None and self.present is not None and self._is_whole(self.present):
             self.canary.warm_up(self.present.table, self.collectives)
 
     def plan_ahead(self, state: FabricState) -> list[Event]:
-        """Plan for a state that may come; report if there is no plan for it."""
+        """Plan for a possible future state. Return an event if no plan is possible."""
         try:
             self.planner.plan(state.spec(self.healthy))
-        except ChoraleError as error:  # known now instead of then
+        except ChoraleError as error:  # better reported now than when the failure happens
             return [self._event("replan", state=str(state), ahead=True, error=str(error))]
         return []
 
@@ -439,7 +445,7 @@ class Renewal:
         )
 
     def roll_back(self, why: str) -> list[Event]:
-        """Publish the former table again; it has none itself then."""
+        """Publish the previous table again. After that there is no table to go back to."""
         former, present = self.publisher.former, self.present
         if former is None or present is None:
             return [self._event("undelivered", why="there is no former table to go back to")]
@@ -455,9 +461,9 @@ class Renewal:
         return plan.table.ranks == self.healthy.compute_count
 
     def _compared(self, plan: TablePlan, events: list[Event]) -> TablePlan:
-        """Return `plan`, with the present table's programs at the sizes at which it is slower.
+        """Return `plan`, with the current table's programs at the sizes at which the new programs are slower.
 
-        No job can run both if one is for fewer ranks than the other: these are not compared.
+        Tables are compared only if both are for all ranks, because otherwise no job could run both.
         """
         present = self.present
         if self.canary is None or present is None or present.digest == plan.digest:

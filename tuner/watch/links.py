@@ -1,4 +1,4 @@
-"""The states of links according to a source of reports, and the rest of a fabric as a topology spec for planning."""
+"""Track the states of links from reports, and describe the remaining fabric as a topology spec for planning."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from chorale.runners.api.link_reports import Link
 from chorale.synth.topology.topology import Topology
 
 SLOW_BELOW = 0.85
-"""A link is slow below this part of its declared rate."""
+"""A link whose rate is below this share of its declared rate is slow."""
 FLAPS, FLAP_WINDOW_S, QUIET_S = 4, 60.0, 30.0
-"""A link with this many changes within this window is flapping, until it has not changed for `QUIET_S`."""
+"""A link with this many changes within this window is flapping until it has been unchanged for `QUIET_S` seconds."""
 STEPS = 20
 """Rates of slow links are rounded to twentieths of the declared rate, so that small changes cause no new plan."""
 
 
 class LinkState(StrEnum):
-    """healthy: at its rate; slow: at a lower one; dead: down; flapping: it changes too often to be used."""
+    """healthy: has its declared rate; slow: has a lower rate; dead: down; flapping: changes too often to be used."""
 
     HEALTHY = "healthy"
     SLOW = "slow"
@@ -30,7 +30,7 @@ class LinkState(StrEnum):
 
 @dataclass(slots=True)
 class LinkTracker:
-    """The state of one link. since_s: when it began; _changes: when it latest went up, slow or down"""
+    """The state of one link. since_s: time at which the state began; _changes: times of its latest changes"""
 
     declared_bits_per_s: float
     since_s: float = 0.0
@@ -49,17 +49,17 @@ class LinkTracker:
 
     @property
     def in_force_bits_per_s(self) -> float:
-        """The rate that plans count on: 0 for a link that is dead or flapping."""
+        """Rate of the link for planning, in bits per second: 0 if the link is dead or flapping."""
         return self._rate if self.state in (LinkState.HEALTHY, LinkState.SLOW) else 0.0
 
     @property
     def part(self) -> Fraction:
-        """The part of its declared rate that a slow link has, in twentieths, more than 0 and less than 1."""
+        """Rate of a slow link as a share of its declared rate: a multiple of 1/20 between 0 and 1, both excluded."""
         steps = round(self._rate / self.declared_bits_per_s * STEPS)
         return Fraction(min(max(steps, 1), STEPS - 1), STEPS)
 
     def report(self, time_s: float, rate_bits_per_s: float) -> tuple[LinkState, LinkState] | None:
-        """Process a report; return the states before and after if it changed the state, or the rate of a slow link."""
+        """Process a report. If it changed the state, or the rate of a slow link, return (old state, new state)."""
         before, part_before = self.state, self.part
         steady = LinkState.HEALTHY
         if rate_bits_per_s < SLOW_BELOW * self.declared_bits_per_s:
@@ -84,8 +84,8 @@ class LinkTracker:
 class FabricState:
     """Differences from the declared fabric.
 
-    dead:  links that carry nothing
-    slow:  links with the share of their declared rate that they carry
+    dead:  links that must not be used
+    slow:  pairs of a slow link and the share of its declared rate that is left
     nodes: ranks that are cut off
     """
 
@@ -95,7 +95,9 @@ class FabricState:
 
     @staticmethod
     def of(trackers: Mapping[Link, LinkTracker]) -> FabricState:
-        """Return the state that the trackers tell. A rank is cut off if all links into it, or out of it, are dead."""
+        """Return the state given by the trackers. A rank is cut off if all its incoming or all its outgoing links are
+        dead.
+        """
         dead = {link for link, tracker in trackers.items() if not tracker.in_force_bits_per_s}
         alive = trackers.keys() - dead
         ranks = {rank for link in trackers for rank in link}
@@ -108,11 +110,11 @@ class FabricState:
         return FabricState(frozenset(link for link in dead if not nodes & set(link)), frozenset(slow), nodes)
 
     def ranks(self, healthy: Topology) -> tuple[int, ...]:
-        """Return the remaining ranks; the ranks of `spec` are numbered in this order."""
+        """Return the remaining ranks. The network of `spec` numbers its ranks in this order."""
         return tuple(rank for rank in range(healthy.compute_count) if rank not in self.nodes)
 
     def spec(self, healthy: Topology) -> str:
-        """Return the spec of the remaining network; the same text for the same state."""
+        """Return the spec of the remaining network. Equal states give equal texts."""
         text = healthy.spec
         by_part: dict[Fraction, list[Link]] = {}
         for link, part in sorted(self.slow):
@@ -132,7 +134,7 @@ class FabricState:
 
 
 def single_losses(links: Iterable[Link]) -> Iterator[FabricState]:
-    """Yield the states in which two neighbours are no longer joined, in either direction; then those without a rank."""
+    """Yield the states after a single failure: first each cable (both directions), then each rank."""
     present = set(links)
     for src, dst in sorted({(min(link), max(link)) for link in present}):
         yield FabricState(dead=frozenset({(src, dst), (dst, src)} & present))

@@ -1,4 +1,4 @@
-"""From the remaining network to a tuning table: verified programs, and how far they are from the bound."""
+"""Plan a tuning table for the remaining network: verified programs, and their distances from the bound."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,10 +31,10 @@ TARGET = "oneccl-xml"
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What tables must contain.
+    """Required content of tables.
 
-    sizes_bytes: rising; each gets the method that is predicted to be the fastest
-    model:       costs of messages for these predictions
+    sizes_bytes: sizes in ascending order; each one gets the method that is predicted to be the fastest
+    model:       network model for these predictions
     """
 
     collectives: tuple[str, ...]
@@ -47,9 +47,9 @@ class PlanRequest:
 class TablePlan:
     """A table for one state of a fabric.
 
-    costs:   by collective the least time per byte that a program achieves, the certified bound on it, both in
+    costs:   for each collective, the shortest time per byte that a program achieves and the certified bound, both in
              1 / bandwidth_unit, and the gap between them
-    seconds: that it took to synthesize, verify and write
+    seconds: time for synthesizing, verifying and writing
     """
 
     spec: str
@@ -62,7 +62,7 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checked program. certificate: how far it is from the bound of the network for which it is planned"""
+    """A checked program. certificate: its distance from the bound of the network for which it was planned"""
 
     entry: TableProgram
     program: Program
@@ -70,18 +70,20 @@ class _Candidate:
 
 
 Choice = Mapping[tuple[str, int], _Candidate]
-"""What runs for (collective, size in bytes): up to half-way to the neighbouring sizes."""
+"""(collective, size in bytes) -> program to run; each applies up to half-way to the neighbouring sizes."""
 
 
 class Planner:
-    """Plans for states of one fabric; what was planned before is looked up. Several threads may plan."""
+    """Plans tables for states of one fabric, and caches the plans. Thread-safe."""
 
     def __init__(self, request: PlanRequest) -> None:
         self._request = request
         self._plans: dict[str, TablePlan] = {}
 
     def plan(self, spec: str) -> TablePlan:
-        """Return the plan of the network `spec`. InvalidInput for one that is cut in two, or without any method."""
+        """Return the plan for the network `spec`. Raises InvalidInput if the network is cut in two, or if no method
+        supports it.
+        """
         if spec not in self._plans:
             began_s = time.perf_counter()
             topology = parse_topology(spec)
@@ -91,18 +93,18 @@ class Planner:
         return self._plans[spec]
 
     def has(self, spec: str) -> bool:
-        """Return whether a plan is there already."""
+        """Return whether the plan for the network `spec` is already cached."""
         return spec in self._plans
 
     def with_present(self, plan: TablePlan, present: Table, sizes: Iterable[tuple[str, int]]) -> TablePlan:
-        """Return `plan` with the programs of `present` at `sizes` (of a collective each), if it has any."""
+        """Return `plan` with the programs of `present` at `sizes`, pairs of collective and size, if there are any."""
         topology = parse_topology(plan.spec)
         choice = {key: _of_table(plan.table, topology, *key) for key in self._keys()}
         choice |= {key: _of_table(present, topology, *key) for key in sizes}
         return self._plan_of(plan.spec, topology, choice, time.perf_counter())
 
     def adopt(self, plan: TablePlan) -> None:
-        """Give this plan for its network from now on."""
+        """From now on, return `plan` for its network."""
         self._plans[plan.spec] = plan
 
     def _plan_of(self, spec: str, topology: Topology, choice: Choice, began_s: float) -> TablePlan:
@@ -117,13 +119,13 @@ class Planner:
         return [(name, size) for name in self._request.collectives for size in self._request.sizes_bytes]
 
     def _candidates(self, topology: Topology, collective: str) -> Iterator[_Candidate]:
-        """Yield a checked program of each method that suits; raises what the last said if none does."""
+        """Yield a checked program of each method that supports the network. If none does, raise the last error."""
         failure: ChoraleError | None = None
         count = 0
         for method in self._request.methods:
             try:
                 candidate = _candidate(topology, collective, method)
-            except ChoraleError as error:  # the other methods may suit
+            except ChoraleError as error:  # other methods may support the network
                 failure = error
                 continue
             count += 1
@@ -149,14 +151,14 @@ class Planner:
 
 
 def _costs(choice: Choice, collective: str) -> Mapping[str, str]:
-    """Return the certificate of the program that takes the least time per byte, without the cuts."""
+    """Return the certificate, without its cuts, of the program with the shortest time per byte."""
     certificates = [candidate.certificate for (name, _), candidate in choice.items() if name == collective]
     best = min(certificates, key=lambda each: Fraction(each["achieved"]))
     return {name: best[name] for name in ("achieved", "lower_bound", "gap")}
 
 
 def table_entry(table: Table, collective: str, size_bytes: int) -> TableProgram | None:
-    """Return the program that all ranks run at a size, None if it is the library's own algorithm."""
+    """Return the program that all ranks run at a size, None if the library's own algorithm is used."""
     entry = GroupEntries.of(table, range(table.ranks)).find(collective, None, ANY_DTYPE, size_bytes)
     return table.programs[str(entry.program)] if isinstance(entry, JobEntry) else None
 
@@ -172,9 +174,9 @@ def _of_table(table: Table, topology: Topology, collective: str, size_bytes: int
 
 
 def _candidate(topology: Topology, collective: str, method: str) -> _Candidate:
-    """Synthesize and lower a method. For allreduce, two phases of trees replace pairs of trees.
+    """Synthesize a schedule by `method` and lower it. For allreduce, two phases of trees are used instead of pairs.
 
-    Pairs reach the bound only if pieces stream through them without stops, and take long to plan.
+    Pairs of trees reach the bound only if data streams through them without stops, and they take long to plan.
     """
     if (method, collective) == ("forest", "allreduce"):
         method = "forest-phases"

@@ -1,8 +1,8 @@
-"""The loop that keeps a fabric tuned, configured by the file of `chorale watch`: it detects changes and renews tables.
+"""The main loop of `chorale watch`: it detects changes of a fabric and publishes new tables.
 
-What others see of a watch is `state.json`, a file of the format `chorale-watch/1` that is replaced every second. It has
-links with their states and rates, the current table, and past events. As long as there is a file `hold` next to it, no
-table is published; a file `roll-back` makes the watch publish the previous table, and is then removed.
+A watch shows its state in `state.json`, a file of the format `chorale-watch/1` that is replaced every second. It
+contains the links with their states and rates, the current table, and past events. While a file `hold` exists next to
+it, no table is published. A file `roll-back` makes the watch publish the previous table; then the watch removes it.
 """
 
 import json
@@ -44,7 +44,7 @@ _SHOWN_EVENTS = 200
 
 
 class WatchRecords:
-    """The files of a watch in its folder, which must exist. One thread."""
+    """The files of a watch in its folder, which must exist. Not thread-safe."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
@@ -53,7 +53,7 @@ class WatchRecords:
         self._carried_bits_per_s: dict[Link, float] = {}
 
     def resume(self) -> None:
-        """Keep the events of a previous watch; a file that is missing, damaged or of another format has none."""
+        """Load the events of a previous watch. A file that is missing, damaged or of another format is ignored."""
         try:
             document = json.loads((self._folder / STATE).read_bytes())
             self._events.extend(document["events"] if document["format"] == FORMAT else ())
@@ -61,11 +61,11 @@ class WatchRecords:
             return
 
     def note(self, event: Event) -> None:
-        """Keep an event, for the file."""
+        """Store an event, to be written by the next `write`."""
         self._events.append(event)
 
     def note_carried(self, report: LinkReport) -> None:
-        """Compute the rate at which a link carries bytes from its counters a second ago and now."""
+        """Compute the rate at which a link carries bytes, from its byte counters a second ago and now."""
         before = self._reports.setdefault(report.link, report)
         passed_s = report.time_s - before.time_s
         if passed_s >= 1.0:
@@ -77,7 +77,7 @@ class WatchRecords:
     def write(
         self, state: FabricState | None, renewal: Renewal, trackers: Mapping[Link, LinkTracker], now_s: float
     ) -> None:
-        """Replace the file. A disk that is full must not end a watch: the next second tries again."""
+        """Replace the file. A full disk must not end a watch, so errors are ignored; the next call tries again."""
         present = renewal.publisher.present
         table = None
         if present is not None:
@@ -99,11 +99,11 @@ class WatchRecords:
             return
 
     def is_held(self) -> bool:
-        """Return whether nothing may be published."""
+        """Return whether publishing is on hold by request."""
         return (self._folder / HOLD).exists()
 
     def take_roll_back(self) -> bool:
-        """Return, once, whether the former table was asked for."""
+        """Return whether a roll-back was requested, and remove the request."""
         try:
             (self._folder / ROLL_BACK).unlink()
         except OSError:
@@ -122,21 +122,22 @@ class WatchRecords:
 
 
 _SETTLE_S = 0.6
-"""Time to wait after a change for the other direction of a cable, or the other links of a node."""
+"""Seconds to wait after a change, because the other direction of a cable or the other links of a node may follow."""
 _WAIT_S, _JUDGE_S, _RECORD_S = 0.1, 2.0, 1.0
-"""Waiting time for reports, time between two looks at the reports of jobs, and between two states on disk."""
+"""Seconds to wait for reports of links, between two evaluations of jobs' reports, and between two writes of the state.
+"""
 
 
 @dataclass(slots=True)
 class Watch:
     """Watches one fabric; call it from one thread.
 
-    source:   reports about the links
-    renewal:  the tables
-    records:  what others see of the watch, and what a restarted watch needs
-    reroute:  reroutes packets around dead links and lost ranks, None if the fabric does so by itself
-    plans_failures: whether tables for single failures are made in advance
-    pool:     renews, and plans ahead at the same time
+    source:   source of reports about the links
+    renewal:  plans and publishes the tables
+    records:  the files of the watch: its state for others, and what it needs after a restart
+    reroute:  reroutes packets around dead links and lost ranks; None if the fabric does this itself
+    plans_failures: whether tables for single failures are planned in advance
+    pool:     threads that renew the table and plan ahead
     close:    called at the end
     """
 
@@ -150,13 +151,13 @@ class Watch:
     pool: Executor = field(default_factory=lambda: ThreadPoolExecutor(3, thread_name_prefix="watch"))
     trackers: dict[Link, LinkTracker] = field(init=False)
     _state: FabricState | None = None
-    _changed_s: float | None = None  # when the last change was that has not been planned for
-    _since_s: float | None = None  # when the first of these was
+    _changed_s: float | None = None  # time of the last change that is not yet planned for
+    _since_s: float | None = None  # time of the first such change
     _pending: tuple[FabricState, float] | None = None
     _under_way: dict[str, Future[list[Event]]] = field(default_factory=dict)
     _ahead: Iterator[FabricState] = field(default_factory=lambda: iter(()))
     _is_warm: bool = False
-    _last_s: dict[str, float] = field(default_factory=dict)  # of what is done now and then
+    _last_s: dict[str, float] = field(default_factory=dict)  # name of a periodic task -> time when it was last done
 
     def __post_init__(self) -> None:
         now_s = self.clock()
@@ -165,7 +166,7 @@ class Watch:
         }
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[Event]:
-        """Watch until `is_over`; yield what happens. Unavailable if the source has ended."""
+        """Watch until `is_over` returns true, and yield events. Raises Unavailable if the source of reports ends."""
         if self.plans_failures:
             self._ahead = single_losses(self.trackers)
         yield from map(self._recorded, self._resume())
@@ -195,7 +196,7 @@ class Watch:
             yield from self._obey()
 
     def _resume(self) -> Iterator[Event]:
-        """Continue after a previous watch, or begin."""
+        """Continue from the files of a previous watch if there are any, else start from the beginning."""
         self.renewal.publisher.resume()
         self._since_s = self._changed_s = self.clock()  # the first reports then tell the state to plan for
         if (present := self.renewal.present) is not None:
@@ -215,7 +216,7 @@ class Watch:
             yield {"time_s": report.time_s, "event": "state", "link": f"{report.link[0]}>{report.link[1]}", **states}
 
     def _on_settled(self, state: FabricState, since_s: float) -> Iterator[Event]:
-        """Route around dead links immediately, and plan as soon as the previous work is done."""
+        """Reroute around dead links immediately, and schedule planning for when the previous work is done."""
         self._changed_s = self._since_s = None
         if state == self._state:
             return
@@ -244,18 +245,18 @@ class Watch:
             self._under_way["plan"] = self.pool.submit(renewal.plan_ahead, ahead)
 
     def _is_due(self, name: str, period_s: float, now_s: float) -> bool:
-        """Return whether it is time for something that is done every `period_s`, and note that it is done."""
+        """Return whether the task `name`, done every `period_s` seconds, is due. If so, record that it is done now."""
         if now_s <= self._last_s.get(name, 0.0) + period_s:
             return False
         self._last_s[name] = now_s
         return True
 
     def _obey(self) -> Iterator[Event]:
-        """Hold, release or roll back, as somebody asked."""
+        """Carry out requests of users to hold, release or roll back."""
         was_held, self.renewal.is_held = self.renewal.is_held, self.records.is_held()
         if was_held != self.renewal.is_held:
             yield self._event("hold" if self.renewal.is_held else "release", why="by request")
-            if not self.renewal.is_held and self._state is not None:  # plan for the present state again
+            if not self.renewal.is_held and self._state is not None:  # plan again for the current state
                 self._pending = self._pending or (self._state, self.clock())
         if "renew" not in self._under_way and self.records.take_roll_back():
             yield from self.renewal.roll_back("by request")
@@ -264,7 +265,7 @@ class Watch:
         self.records.write(self._state, self.renewal, self.trackers, self.clock())
 
     def _recorded(self, event: Event) -> Event:
-        """Keep an event for who looks later."""
+        """Store an event in the records and return it."""
         self.records.note(event)
         self._write()
         return event
@@ -274,7 +275,7 @@ class Watch:
 
 
 _PATIENCE_S = 10.0
-"""A watch that was killed may take a moment to be gone."""
+"""Seconds to wait for the previous watch to exit, because a killed process may take a moment to end."""
 
 
 class CanarySection(CampaignSection):
@@ -328,12 +329,12 @@ def read_watch_config(path: Path) -> WatchConfig:
 
 
 def watch_folder(home: Home, name: str) -> Path:
-    """Return the folder of the watch `name`: its state, and what a restarted watch needs."""
+    """Return the folder of the watch `name`, which holds its state and what it needs after a restart."""
     return home.root / "watch" / name
 
 
 def open_watch(config: WatchConfig) -> Watch:
-    """Open the watch of `config`, whose fabric must be up. Raises Unavailable if it is not."""
+    """Open the watch that `config` describes. Raises Unavailable if its fabric is not up."""
     topology = load_topology(config.topology)
     fabric = find_fabric(topology.id, config.fabric)
     if fabric is None:
