@@ -117,7 +117,7 @@ def test_a_pipe_in_place_of_a_table_holds_nobody_up(program: Path, tmp_path: Pat
     os.mkfifo(tmp_path / "pipe")
     done = run_job((program, "4", "1"), {"CHORALE_TABLE": str(tmp_path / "pipe")}, limit_s=60.0)
     assert done.returncode != 0
-    assert "is not a regular file" in done.stderr
+    assert "a tuning table must be a regular file" in done.stderr
 
 
 def test_a_rank_that_stalls_is_an_error_in_time(program: Path, table: Path) -> None:
