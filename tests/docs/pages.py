@@ -13,7 +13,7 @@ PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 NOT_RUN = {
     r"chorale (run|tune) .*--slurm\b": "needs a Slurm cluster; tests/live/slurm has one",
     r"chorale topology (import|placement) switches.txt": "needs a Slurm cluster; tests/live/slurm has one",
-    r"chorale bound file:(got|preferred|wanted)\.json": "needs the switches of a Slurm cluster; tests/live/slurm has one",
+    r"chorale bound file:(got|preferred)\.json": "needs a Slurm cluster; tests/live/slurm has one",
     r"chorale (lift|run) scan\.xml": "a program by hand; tests/unit/tuner/cli/test_collective_file.py has one",
     r"chorale watch\b": "needs a fabric that is up; tests/live/watch has one",
     r"chorale serve(?! --make-token)": "serves until it is stopped; tests/integration starts it",
