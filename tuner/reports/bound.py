@@ -1,4 +1,4 @@
-"""Bounds of collectives with their proofs, what they are assumed under, and plans for every single failure."""
+"""Reports of bounds on collectives with proofs and assumptions, and of plans for all single failures."""
 
 import csv
 import io
@@ -25,16 +25,16 @@ from chorale.tuner.reports import tables
 
 _SHOWN_NODES = 12
 MOST_RANKS = 128
-"""Networks from machines with more ranks are shown without their bounds, which take long."""
+"""For networks from machines with more ranks, bounds are not shown because computing them takes long."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundReport:
-    """A checked bound; for collectives of trees also the optimum for the given k, and for any k.
+    """A checked bound. For collectives that use trees, also the optimum for the given k and for any k.
 
     two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather
-    pairs: for allreduce, the best pairs of trees if two phases are not known to be optimal, on fabrics up to some size
-    in_network: the bound if switches multicast and add, None if none can
+    pairs:      for allreduce, the best pairs of trees; only on small fabrics and if two phases may not be optimal
+    in_network: the bound if switches multicast and add; None if no switch can
     """
 
     topology: Topology
@@ -48,13 +48,13 @@ class BoundReport:
 
 
 def checked(topology: Topology, collective: Collective, bound: Bound) -> Bound:
-    """Return `bound` after separate code has checked its certificate."""
+    """Check the certificate of `bound` with independent code, and return `bound`."""
     check_certificate(topology, collective, bound.to_json(topology))
     return bound
 
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
-    """Return the bound on `collective`, checked by separate code. `k` is for collectives of trees only."""
+    """Return the bound on `collective`, checked by independent code. `k` applies only to collectives that use trees."""
     lower_bounds.require_reach(topology)
     if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
         if k is not None:
@@ -78,31 +78,33 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
     in_network = lower_bounds.in_network_bound(topology, collective)
     if in_network is not None:
         checked(topology, collective, in_network)
-        report = replace(report, bound=lower_bounds.stronger(report.bound, in_network))  # it holds for ranks alone, too
+        report = replace(
+            report, bound=lower_bounds.stronger(report.bound, in_network)
+        )  # it is also valid without help of switches
     checked(topology, collective, report.bound)
     return replace(report, in_network=in_network)
 
 
 def assumption_facts(topology: Topology) -> dict[str, Any]:
-    """Return the member `assumptions` of a document about a network from a machine; nothing for others."""
+    """Return a document's key `assumptions` for a network that was read from a machine. Empty for other networks."""
     return {"assumptions": [fact.to_json() for fact in topology.assumptions]} if topology.assumptions else {}
 
 
 def network_facts(topology: Topology) -> dict[str, Any]:
-    """Return the members `topology` and, for a network from a machine, `assumptions` of a document."""
+    """Return a document's key `topology` and, for a network that was read from a machine, `assumptions`."""
     network = {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id}
     return {"topology": network, **assumption_facts(topology)}
 
 
 def assumption_rows(document: Mapping[str, Any], *sources: str) -> Iterator[tuple[str, str]]:
-    """Yield a row of a table for each assumption of a document, of all `sources` unless some are given."""
+    """Yield a table row for each assumption in a document. If `sources` are given, only assumptions from these."""
     for fact in document.get("assumptions", ()):
         if fact["source"] in (sources or (fact["source"],)):
             yield f"assumed ({fact['source']})", f"{fact['what']}: {fact['value']} ({fact['reference']})"
 
 
 def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any] | None:
-    """Return the bound at the rates that the machine's library reckons with, None if these are not known."""
+    """Return the bound at the rates that the machine's library assumes, None if these are not known."""
     expected = topology.expected
     if expected is None:
         return None
@@ -115,7 +117,9 @@ def expected_facts(topology: Topology, collective: Collective) -> dict[str, Any]
 
 
 def machine_bounds(topology: Topology) -> dict[str, Any]:
-    """Return `bound` and `expected` of an allreduce on a network from a machine; nothing for others and large ones."""
+    """Return the keys `bound` and `expected` for an allreduce on a network that was read from a machine. Empty for
+    other networks and for large ones.
+    """
     if not topology.assumptions or topology.compute_count > MOST_RANKS:
         return {}
     bound = bound_facts(topology, bound_report(topology, ALLREDUCE, None).bound)
@@ -123,7 +127,7 @@ def machine_bounds(topology: Topology) -> dict[str, Any]:
 
 
 def bound_label(certificate: Mapping[str, Any]) -> str:
-    """Return the name of a bound in tables: whether it is proven, or rests on a guess."""
+    """Return the label of a bound in tables, which differs for bounds that depend on assumptions."""
     return "bound under these assumptions" if certificate.get("under") else "proven bound"
 
 
@@ -171,7 +175,10 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
 
 
 def bound_table(report: BoundReport, document: Mapping[str, Any]) -> Table:
-    """Return the table for the terminal, which says why nothing can be faster; `document` as of `bound_document`."""
+    """Return the table for the terminal, which explains why nothing can be faster.
+
+    document: result of `bound_document` for `report`
+    """
     table = tables.facts_table(f"bound of {report.collective} on {report.topology.spec}", _bound_rows(report))
     if (expected := document.get("expected")) is not None:
         text = tables.algbw_text(Fraction(expected["time_per_byte"]), report.topology.bandwidth_unit)
@@ -229,7 +236,7 @@ def _above(gap: Fraction) -> str:
 
 
 def _in_short(report: BoundReport) -> str:
-    """Return the bound in a sentence: what a GiB takes at least, and between which ranks the links limit it."""
+    """Return the bound in a sentence: the shortest time for 1 GiB, and the ranks between which the links limit it."""
     topology, bound = report.topology, report.bound
     if topology.bandwidth_unit in tables.BYTES_PER_S:
         seconds = bound.value * 2**30 / tables.BYTES_PER_S[topology.bandwidth_unit]
@@ -248,7 +255,7 @@ def _in_short(report: BoundReport) -> str:
 
 
 def reason(report: BoundReport, bound: Bound) -> str:
-    """Describe what must cross which cut, and with how much bandwidth."""
+    """Explain a bound: the data that must cross a cut, and the bandwidth of that cut."""
     topology, name, unit = report.topology, report.collective.name, _unit(report.topology)
     ranks = topology.compute_count
     if bound.kind in ("received", "sent"):
@@ -309,7 +316,7 @@ def bound_facts(topology: Topology, bound: Bound | None) -> dict[str, Any] | Non
 
 
 def bottleneck_of(topology: Topology, bound: Bound) -> tuple[int, ...]:
-    """Return the nodes that a bound is about; of ranks by themselves, the bottleneck of allgather."""
+    """Return the nodes of the bound's bottleneck cut. If the bound has none, return the bottleneck cut of allgather."""
     if bound.nodes or bound.parts:
         return bound.nodes or bound.parts[0]
     return optimum(topology, ALLGATHER).cut
@@ -320,7 +327,7 @@ def _bottleneck_names(topology: Topology, bound: Bound) -> list[str]:
 
 
 def in_network_note(topology: Topology) -> str:
-    """Return what runs a schedule in which the switches of `topology` add."""
+    """Return a note that says how a schedule in which the switches of `topology` add can be run."""
     able = len(topology.abilities)
     if able == 1:
         return "lower --target mscclpp-json makes a plan for one box; in NCCL its NVLS does it"
@@ -336,11 +343,11 @@ def plan_failures(
     progress: Progress | None = None,
     parts: Iterable[str | Fraction] = (),
 ) -> dict[str, Any]:
-    """Return the document of the schedule of `request`, and of one for every single failure up to symmetry.
+    """Return a document about the schedule of `request`, and about a schedule for every single failure up to symmetry.
 
-    Each failure is one task of `executor`, which verifies its schedule and checks its bound; the network without
-    failures is planned here. If the tasks would take less time than the start of processes, no processes are started. A
-    failure without a schedule has a reason instead, for example that it cuts the network in two.
+    Each failure is one task of `executor`, which verifies the schedule and checks the bound. The network without
+    failures is planned in this process. If the tasks would take less time than starting processes, no processes are
+    started. A failure without a schedule has a reason instead, for example that it cuts the network in two.
     """
     failures = list(single_failures(request.topology, parts))
     intact = _failure_row(request, None)
@@ -359,7 +366,9 @@ def plan_failures(
 
 
 def _failure_row(request: ScheduleRequest, failure: Failure | None) -> dict[str, Any]:
-    """Return the row of `failure`, None for the fabric as it is: T_B / M and its bound are in 1 / bandwidth_unit."""
+    """Return the row for `failure`, or for the fabric without failures if it is None. The time per byte and its bound
+    are in 1 / bandwidth_unit.
+    """
     started_s, topology = time.perf_counter(), request.topology
     row: dict[str, Any] = {
         "failure": str(failure) if failure else None,
@@ -393,11 +402,11 @@ COLUMNS = (
 )  # fmt: skip
 
 _WORST = 20
-"""Number of failures that are shown to people; the JSON document contains all of them."""
+"""Number of rows in the table; the JSON document contains all failures."""
 
 
 def failures_table(document: Mapping[str, Any], unit: str) -> Table:
-    """Return the table of the failures that cost most, those without a plan first."""
+    """Return the table of the most costly failures. Failures without a plan come first."""
     ranked = sorted(document["failures"], key=lambda row: -float(Fraction(row["slowdown"] or 10**9)))
     lost = sum(row["alike"] for row in ranked)
     title = f"{document['title']}\n{lost} single failures, {document['without_plan'] or 'none'} without a plan"
@@ -407,7 +416,7 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_row(*_cells(document["intact"]))
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for row in ranked:  # the same kind of failure at the same cost, though no symmetry is known that maps them
+    for row in ranked:  # group failures of the same kind and cost, even if no symmetry maps them to each other
         kind = str(row["failure"]).partition("=")[0]
         groups.setdefault((kind, row.get("reason", ""), *_cells(row)[2:-1]), []).append(row)
     shown = list(groups.values())
@@ -422,7 +431,7 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
 
 
 def failures_csv(document: Mapping[str, Any]) -> str:
-    """Return the fabric as it is and all failures as a table of comma-separated values, one line each."""
+    """Return a CSV table with a line for the fabric without failures and a line for each failure."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()

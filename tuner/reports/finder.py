@@ -1,4 +1,4 @@
-"""The search for base topologies, recorded in a file to be resumed; reports of `chorale find`, and files of cables."""
+"""The search for base topologies, which can be resumed from a file, reports of `chorale find`, and cable lists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = ("from", "from_port", "to", "to_port", "panel", "change")
 
 @dataclass(frozen=True, slots=True)
 class CableList:
-    """Existing cables: pairs of hosts, and the two ports and the panel of each, "" if a file names none."""
+    """Existing cables: the two hosts of each cable, its two ports and its panel. Unknown ports and panels are ""."""
 
     cables: tuple[Cable, ...]
     places: tuple[tuple[str, str, str], ...]
@@ -42,9 +42,9 @@ class CableList:
 
 
 def read_cables(path: Path, two_way: bool) -> CableList:
-    """Read a list with one column for each end, `from` and `to`, or the first two columns if no line names them.
+    """Read a cable list. The ends are in the columns `from` and `to`, or in the first two columns without a header.
 
-    Rows whose `change` is `remove` are left out, so that the output of `write_cables` is read as the existing cables.
+    Rows in which `change` is `remove` are ignored, so the output of `write_cables` can be read as the existing cables.
     """
     text = read_file(str(path), MAX_BYTES).decode(errors="replace")
     try:
@@ -79,10 +79,10 @@ def read_cables(path: Path, two_way: bool) -> CableList:
 
 
 def write_cables(cabling: Cabling, present: CableList | None, panel_ports: int | None) -> bytes:
-    """Return the cables of `cabling` as CSV, with a column that says keep, add or remove.
+    """Return the cables of `cabling` as CSV, with a column `change`: keep, add or remove.
 
-    Cables that stay keep the ports and panel that `present` gives them; new ones take the lowest free port of each
-    host. With `panel_ports`, all cables go through patch panels with that many ports each; a cable takes two ports.
+    Existing cables keep their ports and panels in `present`. New cables use the lowest free port of each host. With
+    `panel_ports`, all cables go through patch panels with this number of ports each, and a cable uses two ports.
     """
     known: dict[Cable, list[tuple[str, str, str]]] = defaultdict(list)
     if present is not None:
@@ -131,7 +131,7 @@ def _free_panels(taken: dict[str, int], panel_ports: int | None) -> Iterator[str
 
 _MAX_ALTERNATIVES = 4
 _BATCH = 16
-"""Seeds between two writes of the record."""
+"""Number of seeds that are tried between two writes of the record."""
 
 Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 
@@ -139,8 +139,8 @@ Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
     """Try seeds 0 to `seeds` - 1 for all sizes that `query` uses; return Pareto-efficient bases by (nodes, degree).
 
-    Seeds in the file `record` are not tried again. It is written every few seeds, so that an interrupt loses little;
-    the result is that of one uninterrupted run.
+    Seeds in the file `record` are not tried again. The file is written every few seeds, so little is lost if the search
+    is interrupted, and the final result is the same as without interruption.
     """
     searched = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
     bases: Bases = {}
@@ -161,9 +161,9 @@ def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stag
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Existing cables, how many new ones are allowed, and the best placement of each network's nodes.
+    """Existing cables, the allowed number of new ones, and the best placement of each network's nodes.
 
-    most: most cables to be added; None for any number
+    most: largest number of cables to add; None for any number
     """
 
     query: FinderQuery
@@ -189,21 +189,21 @@ class Wiring:
         return self.placed[spec]
 
     def allows(self, candidate: TopologyCandidate) -> bool:
-        """Return whether few enough cables must be added."""
+        """Return whether `candidate` can be built without exceeding the allowed number of new cables."""
         return self.most is None or self.cabling(candidate.spec).moves <= self.most
 
     def too_few_moves(self) -> InvalidInput:
-        """Return the error that no network can be had by so few moves."""
+        """Return the error to raise if no network can be built with the allowed number of new cables."""
         spec, nearest = min(self.placed.items(), key=lambda item: (item[1].moves, item[0]))
         value = f"{self.most}; the nearest that was found, {spec}, needs {nearest.moves}"
         return InvalidInput("no network can be reached with so few moves: {}", value, "allow more --moves")
 
     def csv(self, spec: str) -> bytes:
-        """Return the list of cables of `spec`."""
+        """Return the cable list of the network `spec` as CSV."""
         return write_cables(self.cabling(spec), self.present, self.panel_ports)
 
     def counts(self, spec: str) -> dict[str, dict[str, int]]:
-        """Return the numbers of cables that stay, are added and are removed, if there are existing cables."""
+        """Return the numbers of cables to keep, add and remove. Empty if there are no existing cables."""
         if self.present is None:
             return {}
         cabling = self.cabling(spec)
@@ -283,7 +283,9 @@ def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
 
 
 def find_table(document: Mapping[str, Any]) -> Table:
-    """Return a row for every row of a frontier, the best of a workload in bold; of one size, the bound as the last."""
+    """Return a table with a row for each network of the frontier. The best for the workload is bold. If all networks
+    have one size, the last row is the bound.
+    """
     is_one, best = "sizes" not in document, document.get("best")
     table = ruled_table(caption="bandwidth time: × size / node bandwidth", show_footer=is_one)
     bound = document["bound"] if is_one else {"steps": "", "bandwidth_factor": "0"}

@@ -1,4 +1,4 @@
-"""Hints for errors: a word that names something else than what was expected, and flags in Python terms."""
+"""Better hints for errors: for a word that names another kind of thing than expected, and for callers in Python."""
 
 import re
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _WANTED: Mapping[str, str] = {
     "cannot read {}": "schedule",
     "takes fewer arguments": "nothing more",
 }
-"""Rule of an error -> kind of word that it expected."""
+"""Text in the rule of an error -> kind of word that was expected."""
 _FOUND: Mapping[tuple[str, str], str] = {
     ("collective", ""): "{0} is a collective: write --collective {0}",
     ("runner", ""): "{0} is a runner, for `chorale run --runner {0}`",
@@ -42,13 +42,13 @@ _FOUND: Mapping[tuple[str, str], str] = {
     ("file", "topology"): "write file:{0} if it is JSON, GraphML or a dump of NCCL; `chorale topology import {0} -o "
     "network.json` reads outputs of nvidia-smi, rocm-smi, ibnetdiscover and others",
 }  # fmt: skip
-"""(what the word is, what was wanted, "" for anything) -> what to do, with {0} for the word."""
+"""(kind of the word, expected kind or "" for any) -> fix, in which {0} stands for the word."""
 
 
 def explained(error: ChoraleError) -> ChoraleError:
-    """Return `error` with a better fix if the wrong word names something else.
+    """Return `error` with a better fix if the wrong word names something of another kind.
 
-    For example a method in the place of a topology, or a topology in the place of a file.
+    For example, a method was given instead of a topology, or a topology instead of a file.
     """
     wanted = next((kind for rule, kind in _WANTED.items() if rule in error.rule), None)
     if wanted is None:
@@ -99,7 +99,7 @@ _ARGUMENTS = {"in-network": 'method="in-network"', "output": ".save(path)"}
 
 
 def for_python(error: ChoraleError) -> ChoraleError:
-    """Return `error` in terms of Python: `--link-gbps 400` becomes `link_gbps=400`; commands stay."""
+    """Return `error` for callers in Python: `--link-gbps 400` becomes `link_gbps=400`. Commands are not changed."""
     error.rule, error.way_out = (_with_arguments(text) for text in (error.rule, error.way_out))
     if not isinstance(error, UnknownName):
         error.value = _with_arguments(error.value) if isinstance(error.value, str) else error.value
@@ -109,7 +109,7 @@ def for_python(error: ChoraleError) -> ChoraleError:
 def _with_arguments(text: str) -> str:
     text = _DESIGN.sub(r'chorale.synthesize("\2") returns one', text)
     pieces = _CODE.split(text)
-    for index in range(0, len(pieces), 2):  # those between are commands
+    for index in range(0, len(pieces), 2):  # pieces at odd indices are commands
         assigned = _FLAG_WITH_VALUE.sub(lambda match: f"{_argument(match[1])}={_literal(match[2])}", pieces[index])
         pieces[index] = _FLAG.sub(lambda match: _argument(match[1]), assigned)
     return "".join(pieces)

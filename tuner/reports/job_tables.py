@@ -1,4 +1,4 @@
-"""Tuning tables for jobs, of program files, campaigns, the registry or predictions; as documents and for people."""
+"""Build tuning tables for jobs from program files, campaigns, the registry or predictions, and display them."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ DTYPES = (ANY_DTYPE, *(item.name.lower() for item in DataType))
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """What runs in a range of sizes, for any element type; see `JobEntry` for the fields."""
+    """What to run in a range of sizes, for any element type. See `JobEntry` for the fields."""
 
     collective: str
     root: int | None
@@ -83,19 +83,21 @@ class RangeRow:
 class JobGroup:
     """The ranks of a job to which a table applies.
 
-    ranks:   in the order of the program's ranks; None for all in their own order
-    of_job:  number of ranks of the job; None for that of the network
+    ranks:   ranks of the job, in the order of the program's ranks; None for all ranks in ascending order
+    of_job:  number of ranks of the job; None for the number of ranks of the network
     """
 
     ranks: tuple[int, ...] | None = None
     of_job: int | None = None
 
     def job_ranks(self, otherwise: int) -> int:
-        """Return the number of ranks of the job; `otherwise` is that of its network or program."""
+        """Return the number of ranks of the job. otherwise: value if it was not given, from the network or program"""
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
-        """Raise InvalidInput unless the group is one of a job of `job_ranks`, and as large as its programs."""
+        """Raise InvalidInput unless all ranks of the group exist in a job of `job_ranks` ranks, and the group has as
+        many ranks as its programs.
+        """
         ranks = range(job_ranks) if self.ranks is None else self.ranks
         if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
             value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"
@@ -132,13 +134,13 @@ def assemble(
     *,
     network_is_of_job: bool | None = None,
 ) -> Table:
-    """Return the table of `rows` (at least one), with an entry per row and type.
+    """Return the table of `rows` (at least one), with an entry for each row and element type.
 
-    network:           None if it is unknown
-    network_is_of_job: whether the network's ranks are those of the job rather than of the programs; by default True if
-                       the group has all ranks in their own order
+    network:           None if unknown
+    network_is_of_job: whether the network's ranks are the job's ranks rather than the programs' ranks. By default, True
+                       if the group has all ranks in ascending order.
 
-    Raises InvalidInput for entries with overlapping sizes, and for a group that does not fit.
+    Raises InvalidInput if sizes of entries overlap, or if the group does not match the job or the programs.
     """
     sizes = [row.program.ranks for row in rows if row.program is not None]
     program_ranks = sizes[0] if sizes else 0 if network is None else network.compute_count
@@ -179,12 +181,12 @@ def assemble(
 def checked_program(
     text: bytes, name: str, method: str | None = None, parameters: Mapping[str, Any] | None = None
 ) -> tuple[AnyProgram, TableProgram]:
-    """Return the program or plan in `text` after checking it, and the same as a table has it.
+    """Check the program or plan in `text`. Return it, and in the form in which tables contain it.
 
-    method, parameters: how it was made; by default what the program says itself
+    method, parameters: how the program was made; by default the information in the program itself
 
-    InvalidInput for what jobs do not execute, CheckFailed for a program that does not do what its collective
-    says; both name it by `name`.
+    Raises InvalidInput if jobs cannot execute it, and CheckFailed if it does not perform its collective correctly. The
+    error messages refer to it as `name`.
     """
     for rule, message in text_violations(text):
         if rule == SWITCHES:
@@ -206,19 +208,22 @@ def checked_program(
 
 
 def schedule_certificate(verified: VerifiedSchedule) -> dict[str, Any]:
-    """Return how far a schedule is from a bound on all schedules, with the bound's certificate, checked."""
+    """Return the gap between a schedule and the lower bound, with the bound's checked certificate."""
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
     bound = bound_of_schedule(schedule, achieved)
     return _gap_document(schedule.topology, schedule.collective, achieved, bound) | {"schedule_id": schedule.id}
 
 
 def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any]:
-    """Return how far a program is from a bound on all schedules, with the bound's certificate, checked."""
+    """Return the gap between a program and the lower bound, with the bound's checked certificate."""
     return bound_certificate(network, program.collective, program_time_per_byte(program, network))
 
 
 def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
-    """Return how far `achieved`, a time per byte of ranks alone, is from the bound, with the checked certificate."""
+    """Return the gap between the time per byte `achieved` and the lower bound, with the bound's checked certificate.
+
+    The bound assumes that switches neither multicast nor add.
+    """
     return _gap_document(network, collective, achieved, bound_of_ranks(network, collective, achieved))
 
 
@@ -234,9 +239,9 @@ def _gap_document(network: Topology, collective: Any, achieved: Any, bound: Boun
 def table_of_files(
     files: Sequence[str], sizes: SizeRange, spec: str | None, group: JobGroup, dtypes: Sequence[str]
 ) -> Table:
-    """Return the table of program files, each for all of `sizes`.
+    """Return the table of program files. Each program is used for all of `sizes`.
 
-    spec: the network, of the job or of the group; by default the one in the names that `chorale lower` gives
+    spec: network of the job or of the group; by default taken from the program names that `chorale lower` writes
     """
     given = None if spec is None else load_topology(spec)
     rows, network = [], given
@@ -264,10 +269,10 @@ def _row_of_file(
     lifted, program = checked_program(text, file)
     network = given or (verified.schedule.topology if verified else None)
     if network is None:
-        with suppress(InvalidInput):  # the name of a program may say it
+        with suppress(InvalidInput):  # the name of the program may contain its network
             named, _ = load_unchecked(file, None)
             network = named if named.compute_count == program.ranks else None
-    # Raise InvalidInput if the program says itself that some of the sizes are not for it
+    # Raise InvalidInput if some of the sizes are outside the range that the program states
     own = SizeRange(lifted.min_bytes, lifted.max_bytes or None)
     if sizes.without([own]):
         raise InvalidInput("the program is for other sizes: {}", f"{file}: {own}", "choose --sizes in this range")
@@ -287,7 +292,9 @@ def _row_of_file(
 
 
 def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topology) -> None:
-    """Raise CheckFailed for sends between `ranks` that no path joins, InvalidInput if the network lacks a rank."""
+    """Raise CheckFailed if the program sends between ranks that no path connects, and InvalidInput if one of `ranks` is
+    not in the network.
+    """
     if any(rank >= network.compute_count for rank in ranks):
         value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
         raise InvalidInput("the network does not have the ranks of the program: {}", value, "name another network")
@@ -300,7 +307,7 @@ _log = logging.getLogger("chorale.table")
 
 LAUNCH_ID = "chorale.launch_id"
 MEASURED_DTYPE = "float32"
-"""The type of elements that campaigns measure."""
+"""Element type that campaigns use."""
 
 
 def table_of_campaign(
@@ -308,8 +315,9 @@ def table_of_campaign(
 ) -> Table:
     """Return the table of the newest launch of campaign `name` that measured something.
 
-    It covers the size classes from the smallest to the largest measured size, with `beyond` all sizes; if a baseline
-    won, the library's own algorithm runs. Raises CheckFailed if no launch measured anything, or for a wrong program.
+    The table covers the size classes from the smallest to the largest measured size, or all sizes if `beyond` is set.
+    Where a baseline won, the library's own algorithm is used. Raises CheckFailed if no launch measured anything, or if
+    a program is wrong.
     """
     snapshot = _newest_launch(home, name)
     campaign = snapshot.launch.campaign
@@ -318,7 +326,7 @@ def table_of_campaign(
     origin = {"campaign": name, "launch": snapshot.launch.number, "launch_id": snapshot.launch.launch_id}
     versions = _registered(home, campaign, network, snapshot.launch.launch_id) if with_mlflow else {}
     ranges, rows = list(table_ranges(chosen)), []
-    # Cut to the classes of measured sizes, or as they are from the smallest size on
+    # Limit the ranges to the classes of measured sizes; with `beyond`, use all ranges unchanged
     smallest = min(SizeClass.of(entry.size_bytes).min_bytes for entry in chosen)
     ranges[0] = replace(ranges[0], first_bytes=0 if beyond else smallest)
     if not beyond:
@@ -363,7 +371,7 @@ def _campaign_row(
     if (settings := trial.candidate.settings) is not None:
         return make(None, measured, None, {**origin, "trial_id": trial.trial_id}, settings)
     text, verified = read_file(str(snapshot.folder / "programs" / f"{trial.program_id}.xml")), None
-    if trial.schedule_id:  # none of a program from a file
+    if trial.schedule_id:  # empty for a program that was given as a file
         schedule = read_file(str(snapshot.folder / "schedules" / f"{trial.schedule_id}.parquet"))
         verified = verify(from_parquet(schedule, load_topology))
         if verified.schedule.topology.id != network.id:
@@ -376,14 +384,16 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Return a checked program that all ranks of `network` run, and how good it is, or the schedule that it is of."""
+    """Check a program for all ranks of `network`. Return it, and the certificate of its schedule or, without one, of
+    the program.
+    """
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
 
 
 def _measured(entry: TableEntry) -> dict[str, Any]:
-    """Return what was measured at a size of what runs there: the program, or the baseline that nothing beat."""
+    """Return the measurements at the entry's size of the chosen program or baseline."""
     result = entry.result
     times = result.baseline_times_s[entry.baseline] if entry.trial is None else result.times_s
     interval = median_interval(times)
@@ -402,7 +412,9 @@ def _measured(entry: TableEntry) -> dict[str, Any]:
 def _registered(
     home: Home, campaign: Mapping[str, Any], network: Topology, launch_id: str
 ) -> dict[str, dict[str, Any]]:
-    """Return where MLflow has the programs of a launch, by program id; empty if it has none or cannot be reached."""
+    """Return model, version and run in MLflow of each program of a launch, by program id. Empty if there are none or
+    MLflow cannot be reached.
+    """
     found: dict[str, dict[str, Any]] = {}
     try:
         mlflow = MlflowStore(campaign["tracking"]["mlflow_uri"] or home.mlflow_uri, home.artifacts)
@@ -424,7 +436,7 @@ def table_of_registry(
 ) -> Table | None:
     """Return the table of all champions for `network`: one for each collective and size class that has one.
 
-    None if there are none. Raises CheckFailed for a champion that does not verify.
+    None if there are no champions. Raises CheckFailed if the verification of a champion fails.
     """
     classes = {
         (tags[COLLECTIVE], SizeClass(int(tags[SIZE_CLASS])))
@@ -444,7 +456,7 @@ def table_of_registry(
 def _class_rows(
     mlflow: MlflowStore, network: Topology, collective: str, size_class: SizeClass, alias: str
 ) -> Iterator[RangeRow]:
-    """Yield what runs in a size class; the library may be faster at some of its sizes."""
+    """Yield the rows of a size class. There may be several, because the library may be faster at some of its sizes."""
     best = load_best(mlflow, network, collective, size_class.min_bytes, alias)
     sizes = sorted(best.manifest["measured"], key=lambda measured: int(measured["size_bytes"]))
     runs = [list(run) for _, run in groupby(sizes, key=lambda measured: measured["library"] is None)]
@@ -477,11 +489,13 @@ def _registry_row(
 PREDICTED = "predicted"
 COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCE_SCATTER)
 SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
-"""Sizes at which methods are compared; each represents the sizes up to the next one."""
+"""Sizes in bytes at which methods are compared. Each represents the sizes up to the next one."""
 
 
 def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes: Sequence[str]) -> Table:
-    """Return the table of the fastest programs by the congestion model, marked as predicted, for all sizes."""
+    """Return a table for all sizes with the programs that the congestion model predicts to be the fastest. Entries are
+    marked as predicted.
+    """
     rows = [row for collective in COLLECTIVES for row in _predicted_rows(network, collective, pricing)]
     return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
 
@@ -508,7 +522,7 @@ SHOWN_DIGITS = 12
 
 
 def table_document(table: Table, digest: str) -> dict[str, Any]:
-    """Return what `chorale table show --json` prints."""
+    """Return the JSON document of `chorale table show`."""
     return {
         "format": FORMAT,
         "digest": digest,

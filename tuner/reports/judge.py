@@ -23,22 +23,26 @@ from chorale.tuner.reports.bound import assumption_facts, assumption_rows, check
 from chorale.tuner.reports.tables import Columns, numbers_table, seconds_text
 
 GOOD, FAIR = 0.85, 0.65
-"""Share of the library's own expectation from which a result is good, or fair."""
+"""A result is good, or fair, if it reaches at least this share of the library's own expectation."""
 _UNUSUAL = 1.3
-"""A size is unusually slow if its time, relative to the expectation, is this many times that of the sizes around it."""
+"""A size is unusually slow if its time relative to the expectation is this many times as large as at nearby sizes."""
 _ABOVE = 1.005
 _LATENCY_LENIENCE = 0.6
-"""Latencies differ from host to host by more than rates do."""
+"""Factor for `GOOD` and `FAIR` at sizes limited by latency, because latencies vary more between hosts than rates."""
 _REACHES = 0.75
-"""Share of the bound that an algorithm must be able to reach for us to call links the limit."""
+"""If the model's best algorithm reaches this share of the bound, the links are called the limit, else the algorithm."""
 _RATIO_ERROR = 0.005
 MAX_BYTES = 2**26
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedSize:
-    """A measured size. bound_us: least time of any schedule, by bandwidth alone; library_us: time by the library's own
-    model, None without one; limited_by: link, NIC, latency or algorithm; note: "", or what is unusual
+    """The judgement of one measured size.
+
+    bound_us:   lower bound of the time of any schedule, by bandwidth alone
+    library_us: time predicted by the library's own model, None if there is no model
+    limited_by: link, NIC, latency or algorithm
+    note:       description of anything unusual, or ""
     """
 
     size_bytes: int
@@ -52,8 +56,11 @@ class JudgedSize:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Result of `judge`. verdict: a sentence; library: what was measured; model: whose model gives the expectation
+    """Result of `judge`.
 
+    verdict:  conclusion in one sentence
+    library:  name and version of the measured library
+    model:    library whose model gives the expected times, None if there is no model
     is_right: whether no size has wrong elements
     """
 
@@ -100,7 +107,7 @@ class Judgement:
         return numbers_table(f"{self.collective} on {self.topology.spec}", self.sizes, columns)
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each unusual size, and the guesses on which the bound depends."""
+        """Yield a line for each unusual size, and the assumptions on which the bound depends."""
         for size in self.sizes:
             if size.note:
                 yield f"{format_size(size.size_bytes)}: {size.note}"
@@ -114,13 +121,13 @@ def judge(
     """Judge the results in the file `path`.
 
     Args:
-        path: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any form that they have.
-        topology: The network on which it was measured.
-        collective: Chooses among several in the file, or names it where the file does not.
-        link_gbps: Gbit/s of a link, for networks whose unit is links.
+        path: Output of nccl-tests, rccl-tests, OSU or `chorale run --json`, in any of their formats.
+        topology: The network on which the results were measured.
+        collective: The collective to judge, if the file has results of several or does not name it.
+        link_gbps: Gbit/s of a link, for networks whose bandwidths are in units of a link.
 
     Raises:
-        InvalidInput: The file holds no results, or they do not fit the network.
+        InvalidInput: The file has no results, or they do not match the network.
     """
     return judge_content(read_file(str(path), MAX_BYTES), Path(path).name, topology, collective, link_gbps)
 
@@ -171,7 +178,9 @@ def judge_content(
 
 
 def _chosen(found: Sequence[Results], collective: str | None, topology: Topology) -> Results:
-    """Return the results of `collective`, or the only ones; of several runs, those of as many ranks as there are."""
+    """Return the results of `collective`, or the only results. Of several runs, choose one with the network's number of
+    ranks.
+    """
     if len(found) == 1 and found[0].collective is None and collective is not None:
         return replace(found[0], collective=collective)
     chosen = [each for each in found if collective is None or each.collective == collective]
@@ -190,7 +199,9 @@ def _chosen(found: Sequence[Results], collective: str | None, topology: Topology
 
 
 def _rank_fault(results: Results, topology: Topology, name: str) -> str | None:
-    """Return why results are of another number of ranks, None if not; busbw / algbw says it better than a list."""
+    """Return an explanation if the results are for another number of ranks, else None. The ratio busbw / algbw shows
+    the number of ranks more reliably than the list of devices.
+    """
     ranks = topology.compute_count
     is_old = results.bus_ratio == 1 and bus_factor(str(results.collective), ranks) < 1  # both were busbw up to 2.8
     if results.bus_ratio is not None and not is_old:
@@ -207,7 +218,7 @@ def _judged(
     algorithms: Sequence[LibraryAlgorithm],
     links: str,
 ) -> JudgedSize:
-    """Return a size with the faster of both placements."""
+    """Judge one size by the faster of its two placements, in place or out of place."""
     places = {place: [row.time_us for row in rows if row.in_place == place] for place in (False, True)}
     times = {place: median(found) for place, found in places.items() if found}
     place = min(times, key=times.__getitem__)
@@ -237,7 +248,9 @@ def _judged(
 
 
 def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAlgorithm | None, links: str) -> str:
-    """Return what limits a size by the model: latency if that is half of the time, else the algorithm, else links."""
+    """Return what limits a size: latency if it is at least half of the modelled time, the algorithm if it is far from
+    the bound, else `links`.
+    """
     if best is None or best.latency_s == 0:
         moving_us = bound_us if best is None else best.seconds(size_bytes) * 1e6
         if moving_us < measured_us / 2:
@@ -250,7 +263,9 @@ def _limit(size_bytes: int, measured_us: float, bound_us: float, best: LibraryAl
 
 
 def _with_unusual(sizes: Sequence[JudgedSize]) -> list[JudgedSize]:
-    """Return `sizes` with a note at those that are slower than the sizes around them, or than a larger size."""
+    """Return `sizes` with notes at those that are slower than nearby sizes (relative to expectation), or than a larger
+    size.
+    """
     beside = [size.measured_us / (size.library_us or max(size.bound_us, 1e-9)) for size in sizes]
     found = list(sizes)
     for index, size in enumerate(sizes):
@@ -274,7 +289,9 @@ def _verdict(
     topology: Topology,
     wrong: Sequence[ResultRow],
 ) -> str:
-    """Return the verdict: at the largest size that latency does not limit, against the library, else the bound."""
+    """Return the verdict in a sentence. It compares the largest size not limited by latency with the library's model,
+    or with the bound if there is no model.
+    """
     large = next((size for size in reversed(sizes) if size.limited_by != "latency"), sizes[-1])
     algbw = large.size_bytes / large.measured_us / 1e3
     at = f"{format_size(large.size_bytes)} at {algbw:.4g} GB/s"
@@ -302,7 +319,7 @@ _LIMITS = {"link": "the links", "NIC": "the NICs", "latency": "latency", "algori
 
 
 def _crosses_nics(topology: Topology, bound: Bound) -> bool:
-    """Return whether all links of the bound's cut belong to a network between boxes."""
+    """Return whether all links that cross the bound's cut belong to a network between boxes."""
     nodes = bound.to_json(topology).get("nodes") or topology.node_ids[:1]
     inside = {topology.node_ids.index(str(node)) for node in nodes}
     links = topology.links

@@ -1,16 +1,16 @@
-"""Files for tuner plug-ins of NCCL and RCCL: which of the library's own algorithms is the best at each size.
+"""Files for tuner plug-ins of NCCL and RCCL, which select one of the library's own algorithms at each size.
 
-An entry of a table implies one of the library's algorithms if it has settings of the library, if its program is of a
-method that the library has too, or if the library itself was the best, as a baseline `library:NAME` whose last word is
-the algorithm. Other entries are left out.
+A table entry corresponds to one of the library's algorithms in three cases: it has settings of the library; its program
+was made by a method that the library also has; or the library itself was the best, as a baseline `library:NAME`, in
+which the last word of NAME is the algorithm. Other entries are left out.
 
 A row of the file (`NCCL_TUNER_CONFIG_FILE` of Chorale's plug-in and of NCCL's example) is
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`. The first row that matches
 a call decides; both bounds are inclusive, -1 matches anything, and sizes are those of the whole vector, as in Chorale.
-Chorale's plug-in has the chunk size in an eleventh field. Settings that no row can hold are environment variables
-(`nccl_variables`) or the configuration of a call (`nccl_call_configs`). NCCL's example plug-in silently replaces
-unknown names by defaults (allreduce, ring, simple), and uses one channel for calls without a row. There are no rows
-beyond the measured sizes.
+For Chorale's plug-in an eleventh field contains the chunk size. Settings that do not fit into a row are written as
+environment variables (`nccl_variables`) or as the configuration of a call (`nccl_call_configs`). NCCL's example plug-in
+silently replaces unknown names by defaults (allreduce, ring, simple), and uses one channel for calls that match no row.
+There are no rows for sizes outside the measured range.
 """
 
 import math
@@ -27,12 +27,12 @@ from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 
 METHODS = {"ring": "ring", "double-binary-tree": "tree"}
-"""The method here, and the algorithm of NCCL that does the same."""
+"""Method of Chorale -> equivalent algorithm of NCCL."""
 
 
 @dataclass(frozen=True, slots=True)
 class NcclChoice:
-    """Settings for sizes of the whole vector from min_bytes to max_bytes (None: no limit), both included."""
+    """Settings for a range of sizes of the whole vector, from min_bytes to max_bytes (None: no limit) inclusive."""
 
     collective: str
     min_bytes: int
@@ -41,9 +41,9 @@ class NcclChoice:
 
 
 def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]:
-    """Return what `table` says for NCCL or RCCL on all its ranks, by collective and size.
+    """Return the settings of NCCL or RCCL that `table` implies for all its ranks, sorted by collective and size.
 
-    dtype: whose entries; by default those for any type, else those for the only type
+    dtype: element type of the entries to use; by default the only type in the table, else the entries for any type
 
     Raises InvalidInput if a type must be chosen, and CheckFailed if the table implies no choice.
     """
@@ -66,7 +66,7 @@ def settings_by_size(table: Table, dtype: str | None = None) -> list[NcclChoice]
 
 
 def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
-    """Return the library's settings that `entry` implies, None if it implies none."""
+    """Return the library settings that `entry` corresponds to, None if there are none."""
     if entry.settings is not None:
         return LibrarySettings.from_json(entry.settings)
     baseline, protocol = str(entry.provenance.get("baseline", "")), "Simple"
@@ -89,10 +89,12 @@ def _settings_of(table: Table, entry: JobEntry) -> LibrarySettings | None:
 
 
 def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0) -> str:
-    """Return the CSV of `table` for NCCL; raises the errors of `settings_by_size`, and CheckFailed if no row can
-    express it.
+    """Return `table` as a CSV file for NCCL or RCCL.
 
-    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL, which has no chunks
+    own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL. With RCCL there are
+        no chunk sizes.
+
+    Raises the errors of `settings_by_size`, and CheckFailed if no settings can be expressed in rows.
     """
     rows = []
     for each in settings_by_size(table, dtype):
@@ -108,7 +110,7 @@ def nccl_table_csv(table: Table, dtype: str | None = None, own_channels: int = 0
 def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
     """Return the environment variables that every process of a job needs in addition to the rows of a table.
 
-    Raises InvalidInput if entries need different values, since a process has each variable once.
+    Raises InvalidInput if entries need different values, because a variable has only one value per process.
     """
     found: dict[str, str] = {}
     for each in settings_by_size(table, dtype):
@@ -123,7 +125,7 @@ def nccl_variables(table: Table, dtype: str | None = None) -> dict[str, str]:
 
 
 def nccl_call_configs(table: Table, dtype: str | None = None) -> list[dict[str, Any]]:
-    """Return for each range of sizes the fields of ncclCollConfig_t that say the same, for calls from NCCL 2.31 on."""
+    """Return the equivalent fields of ncclCollConfig_t for each range of sizes. NCCL supports them from 2.31 on."""
     configs = []
     for each in settings_by_size(table, dtype):
         settings, algorithm = each.settings, nccl.ALGORITHMS.get(each.settings.algorithm)
@@ -138,10 +140,12 @@ def nccl_call_configs(table: Table, dtype: str | None = None) -> list[dict[str, 
 
 
 def aws_csv(table: Table, dtype: str | None = None, nodes: int = 1) -> str:
-    """Return the allreduces of `table` in the format of aws-ofi-nccl's show-tuner-decisions, a row for each power of
-    two in MiB; `none` if the table leaves the choice to NCCL. nodes: number of nodes of the ranks
+    """Return the allreduces of `table` in the format of aws-ofi-nccl's show-tuner-decisions.
 
-    The tuner of aws-ofi-nccl has built-in regions and reads no file: compare this with its output.
+    There is a row for each power of two in MiB. It contains `none` if the table leaves the choice to NCCL. The tuner of
+    aws-ofi-nccl has built-in regions and cannot read files, so use this result only to compare with its output.
+
+    nodes: number of nodes on which the ranks run
     """
     choices = [each for each in settings_by_size(table, dtype) if each.collective == "allreduce"]
     lines = ["nodes,ranks,size,channels,algorithm,protocol"]

@@ -1,4 +1,4 @@
-"""NCCL's channels on a machine: what they carry there, and the rings that Chorale finds in their place."""
+"""Evaluate NCCL's channels on a machine: the rates that they reach, and better rings found by Chorale."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -17,17 +17,17 @@ from chorale.synth.topology.boxes import boxes_of
 from chorale.synth.topology.formats.nccl_graph import PATTERNS, RING, NcclChannel, NcclGraph
 
 MAX_SEARCHED = 8
-"""Most GPUs of a box without a switch for which all rings are tried: 5,040 of them."""
+"""Largest number of GPUs in a box without a switch for which all rings are tried. Eight GPUs have 5,040 rings."""
 _MOST_CHANNELS = 32
 _SEARCHED_NODES = 50
 _TREES = tuple(number for number, name in PATTERNS.items() if "tree" in name)
 
 
 def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
-    """Return what `graph`, of one box, carries on `topology`; every box has the same channels, one after another.
+    """Return the rates that `graph`, which describes one box, reaches on `topology`. All boxes use the same channels.
 
-    Rates are those of all its channels together, according to NCCL and according to the links. The latter is None for
-    patterns through switches, whose links are not those of a chain. busiest: ends of the limiting link
+    The document has the rate of all channels together, according to NCCL and according to the links. The latter is None
+    for patterns that are neither rings nor trees. `busiest` has the ends of the limiting link.
 
     Raises InvalidInput for a graph with another number of GPUs.
     """
@@ -54,8 +54,8 @@ def fitted(graph: NcclGraph, topology: Topology) -> dict[str, Any]:
 
 
 def _hops(channel: NcclChannel, pattern: int, topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of ranks that a channel connects: along the GPUs of each box (both ways for trees) and on to the
-    next box. A ring ends where it began, unless it left a single box over the network.
+    """Yield the pairs of ranks that a channel connects: along the GPUs of each box, and from there to the next box. In
+    trees each pair is connected in both directions. A ring is closed, unless it leaves a single box over the network.
     """
     boxes = boxes_of(topology) if topology.switch_count else (0,) * topology.compute_count
     members = [[rank for rank, of in enumerate(boxes) if of == number] for number in range(1 + max(boxes))]
@@ -79,11 +79,11 @@ def _rates(topology: Topology) -> Any:
 
 
 def found_rings(topology: Topology) -> NcclGraph:
-    """Return the rings that carry most on a box, as a graph that NCCL can take.
+    """Return the rings with the highest total rate on a box, as a graph that NCCL can read.
 
-    Behind a switch these are the rings of NCCL's own search. On direct links an integer program over all rings packs as
-    many of equal rates as it can. InvalidInput for several boxes and for boxes
-    without a switch of more than 8 GPUs.
+    If the GPUs are connected by a switch, these are the rings of NCCL's own search. With direct links, an integer
+    program over all rings packs as many rings of equal rate as possible. Raises InvalidInput for several boxes, and for
+    boxes with direct links and more than 8 GPUs.
     """
     fabric, ranks = library_fabric(topology), topology.compute_count
     if fabric.boxes > 1:
@@ -101,7 +101,9 @@ def found_rings(topology: Topology) -> NcclGraph:
 
 
 def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclGraph:
-    """Return as many rings of one rate as fit on the links: the rate of the narrowest link, or a half or third."""
+    """Return the largest set of rings with equal rate that fits on the links. The rates tried are the rate of the
+    slowest link, a half and a third of it.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a third of a second, for few who ask
 
     ranks, rates = topology.compute_count, _rates(topology)
@@ -110,7 +112,7 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
     rings = list(_rings(width[:ranks, :ranks] > 0))
     pairs = {pair: row for row, pair in enumerate(zip(*np.nonzero(width[:ranks, :ranks]), strict=True))}
     uses = np.zeros((len(pairs) + 1, len(rings)))
-    uses[-1] = 1  # no more channels than there may be
+    uses[-1] = 1  # the last row limits the number of channels
     for column, ring in enumerate(rings):
         for pair in pairwise([*ring, ring[0]]):
             uses[pairs[pair], column] = 1
@@ -129,7 +131,7 @@ def _shared_rings(topology: Topology, fabric: LibraryFabric, kind: str) -> NcclG
         if found.x is not None and (total := round(float(found.x.sum())) * rate) > best[0] * (1 + 1e-6):
             best = total, rate, np.rint(found.x).astype(int)
         if best[0] * fabric.share >= fabric.links * (1 - 1e-6):
-            break  # the narrowest cut is full
+            break  # the links are fully used, so no other rate can be better
     if best[2] is None:
         way_out = "make a schedule in a program: chorale synth"
         raise InvalidInput("no ring of direct links passes through all GPUs of {}", topology.spec, way_out)
@@ -152,7 +154,7 @@ def _rings(linked: Any) -> Iterator[tuple[int, ...]]:
 
 
 def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclGraph | None) -> dict[str, Any]:
-    """Return what the graphs of a file carry on `topology`, together with Chorale's rings and the bound."""
+    """Return the rates of the graphs of a file on `topology`, together with Chorale's rings and the bound."""
     bound = float(unit_bytes_per_s(topology) / bound_of_ranks(topology, ALLREDUCE).value) / 1e9
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
@@ -163,7 +165,9 @@ def graph_document(topology: Topology, graphs: Sequence[NcclGraph], rings: NcclG
 
 
 def graph_table(document: dict[str, Any]) -> Table:
-    """Return a row for each graph of the file and for the rings that were found; GB/s of all channels together."""
+    """Return a table with a row for each graph of the file and for Chorale's rings. Rates are in GB/s, the sum over all
+    channels.
+    """
     table = Table(title=f"channels on {document['topology']['spec']}, GB/s of all together")
     for heading in ("graph", "channels", "NCCL says", "links carry", "busiest link", "order"):
         table.add_column(heading)

@@ -1,4 +1,4 @@
-"""Reports of schedules and programs: cost, loads of links, resources, predicted times, and what lowering loses."""
+"""Reports of schedules and programs: cost, link loads, resources, predicted times, and time lost by lowering."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -60,7 +60,10 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
 def program_document(
     program: AnyProgram, topology: Topology, size_bytes: int, trace: ProgramTrace, time_s: float
 ) -> dict[str, Any]:
-    """Return the JSON document of a program and of its simulation `trace`."""
+    """Return the JSON document of a program and of its simulation.
+
+    size_bytes: size of the simulated vector; trace: result of the simulation; time_s: predicted time
+    """
     loads = pricing.program_loads(program, topology)
     return {
         "kind": "program",
@@ -86,7 +89,7 @@ def program_document(
 
 
 def topology_document(topology: Topology) -> dict[str, Any]:
-    """Return the spec, size and id of a network, as documents have them."""
+    """Return spec, size and id of a network for documents."""
     return {
         "spec": topology.spec,
         "nodes": topology.compute_count,
@@ -96,7 +99,7 @@ def topology_document(topology: Topology) -> dict[str, Any]:
 
 
 def program_facts(program: AnyProgram) -> dict[str, Any]:
-    """Return target, collective, size and resources of a program, as documents of several commands have them."""
+    """Return target, collective, size and resources of a program for the documents of several commands."""
     return {
         "target": program.target,
         "collective": program.collective.name.value,
@@ -162,9 +165,9 @@ def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
 def prediction(
     program: AnyProgram, topology: Topology, size_bytes: int | None, link_gbps: str | None
 ) -> dict[str, Any]:
-    """Return the exact least time per byte of a right program and, for a size, the simulated time.
+    """Return the exact time per byte by link loads of a correct program and, if a size is given, the simulated time.
 
-    InvalidInput if a size is given and the rate of a link is not known.
+    Raises InvalidInput if a size is given but the link rate is not known.
     """
     time_us = None
     if size_bytes is not None:
@@ -201,7 +204,7 @@ def sharing_notices(program: AnyProgram, options: LoweringOptions) -> list[dict[
 
 LARGE_BYTES = 2**30
 LARGE_PLAN = 4_000
-"""Instructions of a program of which no other forms are lowered as plans, to be compared with."""
+"""For plans with more instructions than this, alternative lowering options are not tried because it takes too long."""
 LARGE_LOSS = 0.15
 MIN_GAIN = 0.05
 MAX_MESSAGES = 2**17
@@ -211,11 +214,13 @@ SPLITS = (2, 4, 8)
 def loss_document(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
 ) -> dict[str, Any]:
-    """Return `loss`, the share of its time that `program`, lowered with `options`, loses, and `advice` if it is large.
+    """Return a document about the time that `program` loses by lowering, compared with its schedule.
 
-    At `size_bytes`; by default at its largest size, else at 1 GiB. For the advice, other channels and finer chunks are
-    tried, except for large plans, which take many seconds each. Empty for stepped schedules, which lose nothing, and if
-    a simulation would take long.
+    `loss` is the lost share at `size_bytes` (default: the program's largest size, else 1 GiB). If it is large, `advice`
+    suggests better options: other numbers of channels and finer chunks are tried, except for large plans, where each
+    attempt takes many seconds. Empty for stepped schedules, which lose nothing, and if the simulation would take long.
+
+    options: lowering options of `program`
     """
     schedule, size_bytes = verified.schedule, size_bytes or options.max_bytes or LARGE_BYTES
     current = _loss(verified, program, size_bytes) if schedule.kind == "pipelined" else None
@@ -228,7 +233,7 @@ def loss_document(
     instructions = sum(len(block.instructions) for body in program.ranks for block in body.blocks)
     losses = []
     for other in () if is_plan and instructions > LARGE_PLAN else _others(verified, options):
-        with suppress(InvalidInput):  # it does not fit the target, and so is no alternative
+        with suppress(InvalidInput):  # skip options with which the program exceeds the target's limits
             loss = _loss(verified, lower(verified, other, seeks_fit=False), size_bytes)
             losses += [] if loss is None else [(loss, other)]
     best, other = min(losses, key=lambda each: each[0], default=(current, options))

@@ -58,7 +58,7 @@ def describe_topology(topology: Topology) -> dict[str, Any]:
 
 
 def show_topology(topology: Topology) -> dict[str, Any]:
-    """Return all that `chorale topology show --json` prints: the description, properties, every node and link."""
+    """Return the JSON document of `chorale topology show`: the description, properties, and every node and link."""
     ids, expected = topology.node_ids, topology.expected
     return {
         "topology": describe_topology(topology),
@@ -100,8 +100,8 @@ def able_text(ability: SwitchAbility, topology: Topology) -> str:
 def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
     """Return the cost and the bound of the old schedule, and how many of its transfers the new one keeps.
 
-    Transfers are equal if they move the same part of the same shard between the same ranks, by node id. Possible are
-    those of the old schedule whose ranks still exist.
+    Two transfers are equal if they move the same part of the same shard between the same ranks, identified by node id.
+    `transfers_possible` counts the old transfers whose ranks still exist.
     """
     schedule, achieved = old.schedule, old.cost.time_per_byte
     bound = checked(schedule.topology, schedule.collective, bound_of_schedule(schedule, achieved))
@@ -121,7 +121,9 @@ def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[st
 
 
 def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np.complex128]:
-    """Return one number per transfer: who sends what to whom, and as imaginary part the middle of the chunks."""
+    """Return a comparable key for each transfer. The real part encodes source, destination, shard and whether it
+    reduces; the imaginary part is the middle of the chunk range.
+    """
     rows = schedule.transfers
     src, dst, shard = rank[schedule.src], rank[schedule.dst], rank[rows.shard.astype(np.int64)]
     alive = (src >= 0) & (dst >= 0) & (shard >= 0)
@@ -144,7 +146,7 @@ _PAIR_CHECKS = {"tree-pairs": check_pair_certificate, PAIR_PRICES: check_price_c
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
     """Return the JSON document of `chorale synth`, without memory and output path.
 
-    tree_pairs: the optimum of pairs of trees, checked by separate code, for schedules that have one
+    The key `tree_pairs` is the optimum for pairs of trees, checked by independent code, if the schedule uses pairs.
     """
     schedule, cost = verified.schedule, verified.cost
     document = {
@@ -184,7 +186,7 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
 
 
 def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
-    """Return the member `cost` of documents about a schedule."""
+    """Return the value of the key `cost` in documents about a schedule."""
     cost = verified.cost
     factor = None if cost.bandwidth_factor is None else str(cost.bandwidth_factor)
     return {
@@ -195,12 +197,12 @@ def cost_document(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Fraction | None = None) -> dict[str, Any]:
-    """Return what a size adds to the costs: seconds, and for bfb the least seconds with divisible shards.
+    """Return the costs at a given size: seconds and, for bfb, the shortest time with arbitrarily divisible shards.
 
-    Networks without latencies get the usual ones, as in `chorale simulate`, so that methods are compared by the
-    criterion that chose them.
+    If the network has no latencies, the default latencies of `chorale simulate` are used, so that methods are compared
+    by the same criterion by which they were chosen.
 
-    link_gbps: Gbit/s of a link, if bandwidths count links; shards have no sizes then
+    link_gbps: Gbit/s of a link, if bandwidths are in units of a link
     """
     schedule, topology, time_s = verified.schedule, verified.schedule.topology, verified.cost.time_s
     document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
@@ -220,7 +222,7 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int, link_gbps: Frac
 
 
 def synthesis_result(document: dict[str, Any], output: str | None, unit: str) -> tables.Result:
-    """Return `document` with memory and output, and its table; `unit` of the bandwidths."""
+    """Return `document` with memory and output path added, and its table. unit: unit of the network's bandwidths"""
     document |= {"peak_memory_bytes": tables.peak_memory_bytes(), "output": output}
     spec, method, collective = document["topology"]["spec"], document["method"], document["collective"]
     if output is None:
@@ -234,7 +236,9 @@ def synthesis_result(document: dict[str, Any], output: str | None, unit: str) ->
 
 
 def _distinct_trees(schedule: AnySchedule) -> int | None:
-    """Return how many trees of a root differ, on average and rounded up: equal ones are a row with many chunks."""
+    """Return the number of different trees per root, on average and rounded up. Equal trees count once, because they
+    are stored as one row with several chunks.
+    """
     if schedule.trees_per_root is None:
         return None
     ranks, collective = schedule.topology.compute_count, schedule.collective
@@ -243,7 +247,7 @@ def _distinct_trees(schedule: AnySchedule) -> int | None:
 
 
 def _rows(document: Mapping[str, Any], unit: str) -> Iterator[tuple[str, str]]:
-    """Yield what people read of a synthesis."""
+    """Yield the rows of the terminal table of a synthesis."""
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
     yield "network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}"
     if "chosen_by" in document:
@@ -301,7 +305,7 @@ def _seconds_text(cost: Mapping[str, Any]) -> str:
 
 
 OUTSIDE_TOTAL = ("topology", "bound", "writing")
-"""Stages that do not count in the reported total."""
+"""Stages that are excluded from the reported total."""
 
 
 def proved_document(
@@ -311,11 +315,11 @@ def proved_document(
     in_network: bool = False,
     link_gbps: Fraction | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON document without memory and output; bounds are checked by separate code.
+    """Return the JSON document of a synthesis without memory and output path. Bounds are checked by independent code.
 
-    link_gbps: see `timing_document`
-    in_network: whether switches were asked to act: the bound then includes their abilities, even if ranks alone are
-    faster
+    link_gbps:  see `timing_document`
+    in_network: whether the schedule was requested with switches that add or multicast. The bound then includes these
+                abilities, even if a schedule without them is faster.
     """
     schedule, achieved = verified.schedule, verified.cost.time_per_byte
     topology, collective = schedule.topology, schedule.collective
@@ -339,9 +343,10 @@ _WARN_ABOVE = Fraction(1, 100)
 
 
 def _gap_warnings(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return a warning for each bound that the schedule of `document` misses by more than 1 %, with what was tried.
+    """Return a warning for each bound that the schedule of `document` misses by more than 1 %. It says which variants
+    of the method were tried.
 
-    kind: "bandwidth" is the lower bound; "time" is the time with arbitrarily divisible shards at the given size.
+    kind: "bandwidth" for the lower bound; "time" for the time with arbitrarily divisible shards at the given size
     """
     cost, gaps = document["cost"], {"bandwidth": Fraction(document["optimality"]["gap"])}
     if cost.get("time_s") and "divisible_time_s" in cost:
@@ -376,7 +381,9 @@ FOREST_ONLY = "forest"
 class ShardsRequest:
     """An allgather or reduce-scatter with different sizes of shards.
 
-    shards: a file or a skew; seed: for the order of a skew's ranks and of the roots of trees; gap: see `Options`
+    shards: path of a file, or a skew
+    seed:   seed for the order of ranks in a skew and for the order of the roots of trees
+    gap:    see `Options`
     """
 
     topology: Topology
@@ -388,20 +395,20 @@ class ShardsRequest:
     output: str | None = None
 
     def read(self) -> tuple[CollectiveName, ShardUnits, dict[str, Any]]:
-        """Return the collective, and the sizes in units of equal length, also as documents have them."""
+        """Return the collective, the sizes as multiples of a common unit, and the same sizes for documents."""
         units = shard_units(load_sizes(self.shards, self.topology.compute_count, self.topology.spec, self.seed))
         facts = {"name": self.shards, "units": list(units.counts), "unit": rational_text(units.unit)}
         return parse_collective(self.collective).name, units, facts
 
     def best(self, name: CollectiveName, units: ShardUnits) -> UnevenOptimum:
-        """Return how fast it can be at best, checked by separate code."""
+        """Return the optimum for these sizes of shards, checked by independent code."""
         best = uneven_optimum(self.topology, name, units.counts)
         checked(self.topology, best.collective, best.bound)
         return best
 
 
 def require_trees(method: str, options: Mapping[str, object]) -> None:
-    """Refuse a method or options, by their flags, that sizes of shards do not go with."""
+    """Raise InvalidInput for a method or options (given by flag) that cannot be combined with sizes of shards."""
     if method not in ("auto", FOREST_ONLY):
         raise InvalidInput("--shards does not work with the method {}", method, "use forest, or leave the method out")
     flag = next((name for name, value in options.items() if value), None)
@@ -410,7 +417,7 @@ def require_trees(method: str, options: Mapping[str, object]) -> None:
 
 
 def shards_synthesis(request: ShardsRequest, stages: tables.Stopwatch) -> tables.Result:
-    """Return the synthesized, verified and proved schedule; write it if a file is given."""
+    """Return the document of the synthesized and verified schedule with its bound. Write it if a file is given."""
     name, units, facts = request.read()
     with stages.stage("synthesis"):
         schedule = uneven_forest(request.topology, name, units.counts, request.objective, request.seed, request.gap)
@@ -427,7 +434,7 @@ def shards_synthesis(request: ShardsRequest, stages: tables.Stopwatch) -> tables
 
 
 def shards_bound(request: ShardsRequest, stages: tables.Stopwatch) -> tables.Result:
-    """Return how fast it can be at best."""
+    """Return the optimum for the given sizes of shards, without a schedule."""
     topology, (name, units, facts) = request.topology, request.read()
     with stages.stage("bound"):
         best = request.best(name, units)

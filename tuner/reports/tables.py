@@ -1,4 +1,4 @@
-"""Tables for people, the units in them, the console that prints them, and what every report ends in: a `Result`."""
+"""Tables and units for terminal output, the console that prints them, and `Result`, which every report returns."""
 
 import os
 import re
@@ -27,16 +27,16 @@ BYTES_PER_S = {"GB/s": Fraction(10**9), "Gbit/s": Fraction(10**9, 8)}
 _SECONDS = ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"), (1e-15, "fs"))
 SHOWN_ID = 16
 _LONGEST = 24
-"""Digits of a fraction that people read; JSON documents have all."""
+"""Fractions with more characters than this are not displayed exactly; JSON documents always have the exact value."""
 
 
 def short_id(content_id: str) -> str:
-    """Return the beginning of a content id, enough to distinguish things; JSON documents have the complete id."""
+    """Return the first digits of a content id for display; JSON documents have the complete id."""
     return content_id[:SHOWN_ID]
 
 
 def decimal(value: Fraction | float) -> str:
-    """Return two places, or what small and large numbers need: `0.94`, `4.27`, `2`, `347`, `0.00123`."""
+    """Format a number with two decimal places, fewer for large and more for small numbers: `0.94`, `2`, `0.00123`."""
     number = float(value)
     if not 0.1 <= number < 100:
         return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
@@ -55,7 +55,9 @@ def bandwidth_time_text(factor: Fraction) -> str:
 
 
 def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
-    """Return T_B / M in time: `2.88 ps/byte (3/1040 per GB/s)`; over unit links `0.23 × size / link rate (15/64)`."""
+    """Format the time per byte T_B / M: `2.88 ps/byte (3/1040 per GB/s)`; if bandwidths are in units of a link,
+    `0.23 × size / link rate (15/64)`.
+    """
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(time_per_byte)} × size / link rate", time_per_byte)
     text = f"{seconds_text(time_per_byte / BYTES_PER_S[unit])}/byte"
@@ -64,7 +66,9 @@ def time_per_byte_text(time_per_byte: Fraction, unit: str) -> str:
 
 
 def algbw_text(time_per_byte: Fraction, unit: str) -> str:
-    """Return M / T_B: `346.7 GB/s (1040/3)`; over unit links `4.27 × link rate (64/15)`."""
+    """Format the rate M / T_B: `346.7 GB/s (1040/3)`; if bandwidths are in units of a link,
+    `4.27 × link rate (64/15)`.
+    """
     rate = 1 / time_per_byte
     if unit not in BYTES_PER_S:
         return with_fraction(f"{decimal(rate)} × link rate", rate)
@@ -72,14 +76,14 @@ def algbw_text(time_per_byte: Fraction, unit: str) -> str:
 
 
 def seconds_text(seconds: Fraction | float) -> str:
-    """Return a duration with three digits in the unit that suits it: `2.88 ps`, `4.03 s`."""
+    """Format a duration with three digits in a suitable unit: `2.88 ps`, `4.03 s`."""
     value = float(seconds)
     scale, unit = next((item for item in _SECONDS if abs(value) >= item[0]), _SECONDS[-1])
     return f"{value / scale:.3g} {unit}"
 
 
 def speed_text(time_ratio: float) -> str:
-    """Return what a ratio of times means: 0.17 is `5.9× faster than`, 2 is `2× slower than`."""
+    """Describe a ratio of times: 0.17 is `5.9× faster than`, 2 is `2× slower than`."""
     if round(time_ratio, 3) == 1:
         return "as fast as"
     if time_ratio < 1:
@@ -88,12 +92,16 @@ def speed_text(time_ratio: float) -> str:
 
 
 def fact_label(name: str) -> str:
-    """Return the label of a document's fact: its key in words."""
+    """Return the display label for a key of a document."""
     return _LABELS.get(name, name.replace("_", " "))
 
 
 def fact_text(name: str, value: Any, unit: str) -> str:
-    """Return a fact of a document for people: costs in their units, ids shortened; `unit` of the bandwidths."""
+    """Format a value of a document for display: costs with units, ids shortened.
+
+    name: key of the value in the document
+    unit: unit of the network's bandwidths
+    """
     if value is None:
         return "not defined here"
     if name in _TEXTS:
@@ -154,34 +162,36 @@ class Stopwatch:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def report(self, outside_total: tuple[str, ...] = ()) -> dict[str, float]:
-        """Return {"total": …, one key per stage}; stages in `outside_total` do not count in the total."""
+        """Return the seconds of each stage and of `total`, which excludes the stages in `outside_total`."""
         total = sum(value for name, value in self.seconds.items() if name not in outside_total)
         return {"total": total, **self.seconds}
 
     def closing(self, *outside_total: str) -> dict[str, Any]:
-        """Return the last members of a document: `seconds` without these stages, `stages`, `peak_memory_bytes`."""
+        """Return the last keys of a document: `seconds` (the total without `outside_total`), `stages` and
+        `peak_memory_bytes`.
+        """
         stages = self.report(outside_total)
         return {"seconds": stages.pop("total"), "stages": stages, "peak_memory_bytes": peak_memory_bytes()}
 
 
 def peak_memory_bytes() -> int:
-    """Return the largest resident size that this process has had so far."""
+    """Return the peak resident memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 PIPED_COLUMNS = 80
-"""Width of output that goes to a file or a pipe, unless COLUMNS says another one."""
+"""Width of output to a file or a pipe, unless the environment variable COLUMNS is set."""
 
 
 class Result:
     """The result of an operation.
 
-    document:  printed by `--json`, sent over HTTP
-    shown:     tables and texts for people, in this order
-    exit_code: 0; 1 if the checked statement is false
-    failure:   raised after the result is printed, to explain what is false
-    next_step: command to try next, for people only
+    document:  JSON document, printed by `--json` or sent over HTTP
+    shown:     tables and texts for the terminal, in order
+    exit_code: 0, or 1 if a checked statement is false
+    failure:   error that is raised after the result is printed, to explain what is false
+    next_step: command to try next, shown in the terminal only
     """
 
     def __init__(
@@ -197,7 +207,7 @@ class Result:
 
 
 def facts_table(title: str, rows: Iterable[tuple[str, str | None]] = ()) -> Table:
-    """Return a table of names and values, without those that are None."""
+    """Return a table of names and values. Rows whose value is None are left out."""
     table = Table(title=title, show_header=False)
     for name, value in rows:
         if value is not None:
@@ -206,16 +216,16 @@ def facts_table(title: str, rows: Iterable[tuple[str, str | None]] = ()) -> Tabl
 
 
 def ruled_table(*headings: str, **options: Any) -> Table:
-    """Return a table with a line below its head only."""
+    """Return a table whose only rule is below the header."""
     return Table(*headings, box=box.SIMPLE_HEAD, **options)
 
 
 Columns = Mapping[str, str | Callable[[Any], object]]
-"""Heading of a column -> key of a row's document, or what makes the cell of a row."""
+"""Heading of a column -> key in the row's document, or a function that returns the cell for a row."""
 
 
 def rows_table(rows: Iterable[Any], columns: Columns, title: str | None = None, **options: Any) -> Table:
-    """Return a table with a line for each row; numbers are text already."""
+    """Return a table with a line for each of `rows`. Numbers in `rows` must already be formatted as text."""
     table = Table(*columns, title=title, **options)
     for row in rows:
         table.add_row(*_cells(row, columns))
@@ -223,7 +233,7 @@ def rows_table(rows: Iterable[Any], columns: Columns, title: str | None = None, 
 
 
 def numbers_table(title: str, rows: Iterable[Any], columns: Columns, **options: Any) -> Table:
-    """Return the same, with all columns except the first aligned to the right and never wrapped."""
+    """Like `rows_table`, but all columns except the first are right-aligned and never wrapped."""
     table = Table(title=title, **options)
     for index, heading in enumerate(columns):
         table.add_column(heading, **({"justify": "right", "no_wrap": True} if index else {"overflow": "fold"}))
@@ -239,14 +249,14 @@ def _cells(row: Any, columns: Columns) -> Iterator[Text | str]:
 
 
 def aligned_rows(title: str, rows: Sequence[Sequence[str]]) -> Text:
-    """Return rows, of which the first are headings, as lines that look the same on terminals of any width."""
+    """Return `rows` as aligned lines that look the same on terminals of any width. The first row has the headings."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
     return long_line("\n".join([title, *lines]))
 
 
 def long_line(text: str) -> Text:
-    """Return a line that is printed unchanged, such as a path or a command to copy."""
+    """Return a text that is printed in one line without wrapping, for example a path or a command to copy."""
     return Text(text, no_wrap=True, overflow="ignore")
 
 
@@ -254,56 +264,59 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 
 
 def printable(text: str) -> str:
-    """Return `text` with a sign in place of each character that would steer a terminal or turn the order of letters.
+    """Return `text` with control characters and characters that change the text direction replaced by a placeholder.
 
-    Names come from files that others wrote; lines and tabs stay.
+    Names may come from untrusted files. Line breaks and tabs are kept.
     """
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class WordConsole(Console):
-    """A console that never breaks words: a table that is too narrow for a word is printed as a block of lines per row.
+    """A console that never breaks words. If a word does not fit into its column, the table is printed as a block of
+    lines per row.
 
-    Control characters in names never reach the terminal; colours are those of rich.
+    Control characters in names never reach the terminal.
     """
 
     def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield what rich makes of it, its texts printable."""
+        """Render with rich, with all texts made printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     @property  # type: ignore[misc]  # nobody sets it
     def size(self) -> ConsoleDimensions:
-        """Columns and lines of the terminal; of a file or a pipe, COLUMNS or 80 columns."""
+        """Columns and lines of the terminal. For a file or a pipe, the width is COLUMNS or else 80."""
         if self.is_terminal:
             return super().size
         return ConsoleDimensions(int(os.environ.get("COLUMNS") or PIPED_COLUMNS), 25)
 
     def print(self, *items: Any, **options: Any) -> None:
-        """Print tables and texts as `rich` does, but whole words only; with `soft_wrap` a text as it is."""
+        """Print tables and texts as `rich` does, but without breaking words. With `soft_wrap`, text is not wrapped."""
         if any(isinstance(item, Text) and item.no_wrap for item in items):
             options.setdefault("soft_wrap", True)
         if not options.get("soft_wrap"):
             items = tuple(_fitting(item, self) for item in items)
-        # Lines have the right width by now; only tables, whose cells are wrapped by rich, must not go beyond it.
+        # Lines of text already have the right width, so rich must neither wrap nor crop them.
         is_text = all(isinstance(item, str) for item in items)
         super().print(*items, **({"soft_wrap": True} if is_text else {"crop": False}) | options)
 
 
 def _fitting(item: Any, console: Console) -> Any:
-    """Return what `console` shows of a table or a string: whole words, and a block per row of a table too wide."""
+    """Return `item` in a form that fits `console` without broken words: strings are wrapped, and a table that is too
+    wide becomes a block of lines per row.
+    """
     if isinstance(item, str):
         return "\n".join(_wrapped_line(line, console.width) for line in item.split("\n"))
     if not isinstance(item, Table) or _is_whole(item, console):
         return item
     blocks = list(_blocks(item, console))
-    for text in blocks:  # their lines have the right width, except where a word is longer
+    for text in blocks:  # lines already have the right width, except for words that are longer
         text.no_wrap, text.overflow = True, "ignore"
     return Group(*blocks)
 
 
 def _is_whole(table: Table, console: Console) -> bool:
-    """Return whether every word of the cells would be printed unbroken in the table; log lines always are."""
+    """Return whether rich would print `table` without breaking a word. Always true if cells are not plain text."""
     contents = [cell for column in table.columns for cell in (column.header, *column.cells)]
     if not all(isinstance(cell, str | Text) for cell in contents):
         return True
@@ -313,7 +326,9 @@ def _is_whole(table: Table, console: Console) -> bool:
 
 
 def _blocks(table: Table, console: Console) -> Iterator[Text]:
-    """Yield title, rows and caption: of each row its first cell, and below it the others next to their headings."""
+    """Yield title, rows and caption of a table. Each row becomes its first cell, and below it a line for each other
+    cell with its heading.
+    """
     headings = [" ".join(_text(column.header, console).plain.split()) for column in table.columns]
     if table.title:
         yield _text(table.title, console)
@@ -334,14 +349,14 @@ def _blocks(table: Table, console: Console) -> Iterator[Text]:
 
 
 def _line(name: str, value: str, width: int, columns: int) -> Text:
-    """Return a name and, from column `width` on, its value, within `columns` if its words allow."""
+    """Return a line with a name and its value, which begins after column `width` and is wrapped at `columns`."""
     indent = " " * (width + 2)
     lines = [_wrapped_line(line, columns, indent) for line in value.split("\n")]
     return Text("\n".join([f"{name:{width}}  {lines[0].lstrip()}", *lines[1:]]).rstrip())
 
 
 def _wrapped_line(text: str, columns: int, indent: str = "") -> str:
-    """Return `text` in lines of at most `columns`, each after `indent`, without breaking a word."""
+    """Wrap `text` into lines of at most `columns` characters, including `indent`, without breaking words."""
     if len(indent) + len(text) <= columns:
         return indent + text
     inner = indent or " " * (len(text) - len(text.lstrip()))

@@ -1,4 +1,4 @@
-"""Reports of a launch: the JSON document of `chorale tune`, and tables for people."""
+"""Reports of a launch: the JSON document of `chorale tune`, and tables for the terminal."""
 
 import math
 from collections import Counter
@@ -17,7 +17,7 @@ from chorale.tuner.trials.records import CompleteTrial, TrialRecord
 
 
 def tune_document(report: TuneReport) -> dict[str, Any]:
-    """Return what `chorale tune --json` prints."""
+    """Return the JSON document of `chorale tune`."""
     states = Counter(trial.state for trial in report.trials)
     return {
         "campaign": report.launch.campaign["name"],
@@ -65,7 +65,9 @@ def tune_table(report: TuneReport) -> Table:
 
 
 def _limit_facts(report: TuneReport, choice: tables.TableEntry) -> dict[str, float]:
-    """Return what links allow at an entry's size: of the time, and of a speed-up over the baseline as measured."""
+    """Return the limits that the links impose at an entry's size: on the time, and on the speed-up over the measured
+    baseline.
+    """
     if report.limit is None:
         return {}
     least_s = report.limit.least_s(choice.result.measured_bytes)
@@ -90,7 +92,7 @@ def _speedup_text(choice: tables.TableEntry) -> str:
 
 
 def undecided_lines(report: TuneReport) -> Iterator[str]:
-    """Yield a line for each size at which the comparison did not decide, and what deciding it would take."""
+    """Yield a line for each size at which the comparison was undecided, with the time that a decision would need."""
     for choice in tuning_table_of(report):
         verdict = choice.verdict
         if verdict is None or verdict.is_decided:
@@ -125,7 +127,7 @@ def refused_table(report: TuneReport) -> Table | None:
 
 
 def regressions_of(report: TuneReport) -> list[tables.Regression]:
-    """Return the trials that the launch refused, see `regressions`."""
+    """Return the trials that are slower end to end than a baseline, see `regressions`."""
     return tables.regressions(report.launch.campaign, report.trials, report.ranked_trials)
 
 
@@ -139,7 +141,7 @@ def approach_line(report: TuneReport) -> str:
 
 
 def prior_lines(report: TuneReport) -> Iterator[str]:
-    """Yield a line for each source of what the search knew beforehand: whether it was believed in the end."""
+    """Yield a line for each prior of the search, with its final weight."""
     for prior in report.overhead.get("priors", []):
         weight = f"believed with weight {prior['weight']:.2g}" if prior["weight"] else "dropped, it predicted nothing"
         yield f"prior from {prior['name']}, {prior['points']} points: {weight}"
@@ -148,12 +150,12 @@ def prior_lines(report: TuneReport) -> Iterator[str]:
 def tuning_table_of(report: TuneReport) -> list[tables.TableEntry]:
     """Return the tuning table: what to run at each size."""
     campaign = report.launch.campaign
-    always = bool(campaign.get("deterministic", False))  # launches of earlier versions do not say
+    always = bool(campaign.get("deterministic", False))  # launches of earlier versions do not have this key
     return tables.tuning_table(report.ranked_trials, always or campaign["objective"] == "geomean_speedup", always)
 
 
 def _pareto_rows(report: TuneReport) -> list[dict[str, Any]]:
-    """Return the trials that no other beats in both objectives, the fastest first; none with one objective."""
+    """Return the Pareto-optimal trials for the two objectives, the fastest first. Empty if there is one objective."""
     second = report.launch.campaign["second_objective"]
     if second == "none":
         return []
@@ -226,11 +228,10 @@ NEAR = 0.05
 
 
 def approach(trials: Sequence[TrialRecord]) -> dict[str, Any] | None:
-    """Return the trials and seconds until the best known choice was, on average over sizes, within `NEAR` of the best
-    of all trials; None if nothing was measured.
+    """Return the number of trials and the seconds until the best choice so far came within `NEAR` of the final best.
 
-    Uses the trials' own results: the baselines are known from the start, and the best of each size counts. Only seconds
-    during trials count, so pauses of a resumed launch do not.
+    The choice is the best trial or baseline at each size, by the trials' own results, and the comparison uses the
+    average over sizes. Only time during trials counts, not pauses of a resumed launch. None if nothing was measured.
     """
 
     def end(trial: TrialRecord) -> float:
