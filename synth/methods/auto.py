@@ -1,4 +1,4 @@
-"""The method `auto`: the schedule of lowest proven cost that any method makes."""
+"""The method `auto`, which tries other methods and chooses the schedule of lowest cost."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 MAX_RANKS_ALL_METHODS = 64
-"""Up to this number of ranks every method is tried; above it, those that can reach the optimum."""
+"""Up to this number of ranks, every method is tried; above it, only methods that can reach the optimum."""
 MAX_RANKS_SECOND_METHOD = 1024
-"""Up to this number of ranks a second method is tried if the first has not reached the lower bound."""
+"""Up to this number of ranks, a second method is tried if the first one has not reached the lower bound."""
 
 _OPTIMAL_METHODS = ("bfb", "forest")
 
@@ -39,11 +39,12 @@ _OPTIMAL_METHODS = ("bfb", "forest")
 class Auto(Method):
     """Tries `methods` and returns the schedule with the least time per byte, then the fewest steps.
 
-    The schedule names the method that made it. Breadth-first broadcast takes the fewest possible steps, and tree
-    packing reaches the optimum of every network if a rank may have many trees, so large networks are left to these
-    two. Tree packing comes first where breadth-first broadcast is known to miss the optimum, as on meshes. Methods
-    that `Floors` proves not to be better than the best so far are skipped, and algorithms with a closed form are
-    compared by their traffic. The caller verifies the result. Raises InvalidInput if no method is suitable.
+    The schedule contains the name of the method that made it. On large networks, only two methods are tried:
+    breadth-first broadcast, which takes the fewest possible steps, and tree packing, which reaches the optimum of every
+    network if a rank may have many trees. Tree packing is tried first if breadth-first broadcast is known to miss the
+    optimum, for example on meshes. Methods that cannot be better than the best so far, as proved by `Floors`, are
+    skipped. Algorithms with a closed form are compared by their traffic. The caller must verify the result. Raises
+    InvalidInput if no method is suitable.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Auto(Method):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the methods to choose from."""
+        """Names of all methods among which `auto` can choose."""
         return tuple(self._methods)
 
     def make(self, task: SynthesisTask) -> AnySchedule:
@@ -102,9 +103,9 @@ class Auto(Method):
         return best[1]()
 
     def timed(self, task: SynthesisTask, model: NetworkModel, among: Collection[str] | None = None) -> TimedChoices:
-        """Return the choice of the method with the least predicted time at a size, on a network with costs `model`.
+        """Return an object that predicts the fastest method for any vector size, with the network costs `model`.
 
-        among: names of the methods to choose from; None: all that make schedules in reasonable time
+        among: names of the methods to consider; None for all methods that make schedules in reasonable time
         """
         collective, options, ranks = task.collective, task.options, task.topology.compute_count
         names: tuple[str, ...] = _OPTIMAL_METHODS
@@ -120,14 +121,14 @@ class Auto(Method):
         return TimedChoices(task, model, suited)
 
     def first(self, topology: Topology, collective: Collective, options: Options) -> str | None:
-        """Return the name of the method that is tried first, and wins on large networks; None if none is suitable."""
+        """Return the name of the method to try first (on large networks, usually the only one), or None for none."""
         tries_all = topology.compute_count <= self._most_all
         return next((each.name for each in self._candidates(topology, collective, options, tries_all)), None)
 
     def _candidates(
         self, topology: Topology, collective: Collective, options: Options, tries_all: bool
     ) -> Iterator[Method]:
-        """Yield the methods that make `collective` and support all options, those that reach the optimum first."""
+        """Yield the methods that support `collective` and all options, starting with those that reach the optimum."""
         packs_first = not options.non_default() and _breadth_first_misses(topology, collective)
         optimal: tuple[str, ...] = _OPTIMAL_METHODS[::-1] if packs_first else _OPTIMAL_METHODS
         if collective.name == CollectiveName.ALLTOALL:
@@ -140,7 +141,7 @@ class Auto(Method):
 
 @lru_cache(maxsize=2)
 def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
-    """Return whether breadth-first broadcast is known to be slower than trees, without making either."""
+    """Return whether bounds show that breadth-first broadcast is slower than trees. Makes no schedules."""
     behind = Fraction(0)
     for part in (ALLGATHER, REDUCE_SCATTER) if collective == ALLREDUCE else (collective,):
         floor = breadth_first_floor(topology, part.name)
@@ -151,11 +152,11 @@ def _breadth_first_misses(topology: Topology, collective: Collective) -> bool:
 
 
 Cost = tuple[Fraction, int]
-"""Time per byte, steps."""
+"""(time per byte, number of steps)."""
 
 _BY_RANK_0 = ("blink",)
 _TREES_OF_ANY_ROOTS = ("forest",)
-"""Sums and results use trees with the same roots, which need not be all ranks. Others scatter sums to all ranks."""
+"""Methods of allreduce that need not have a root at every rank. All others distribute the sums over all ranks."""
 _AROUND_ALL_RANKS = ("ring", "biring")
 
 
@@ -171,7 +172,7 @@ def _no_method(topology: Topology, collective: Collective) -> InvalidInput:
 def _traffic_of_pattern(
     method: Algorithm, topology: Topology, collective: Collective
 ) -> tuple[Traffic, list[Congestion]]:
-    """Return the traffic of an algorithm with a closed form and what its streams cost, without making a schedule."""
+    """Return (traffic of an algorithm with a closed form, cost of each of its streams), without making a schedule."""
     from chorale.synth.simulation.congestion import congestion_of  # noqa: PLC0415 (large networks need no traffic)
 
     traffic = method.pattern(topology, collective).traffic()
@@ -190,16 +191,16 @@ class TimedChoice:
 
     @property
     def key(self) -> tuple[Fraction, int]:
-        """Choices are compared by seconds, then by steps."""
+        """(seconds, steps), by which choices are compared."""
         return self.seconds, len(self.traffic.steps)
 
 
 class TimedChoices:
-    """Predicts which of `methods` is the fastest at a size; results for a method are reused for all sizes.
+    """Predicts which of `methods` is the fastest for a vector size. Results for a method are reused for other sizes.
 
-    Algorithms with a closed form come first, because their traffic is known without a schedule. Other methods are
-    skipped if a lower bound shows that they are slower: the proven bandwidth time plus the latency between the two
-    ranks that are furthest apart. Times follow the congestion model, as in verification.
+    Algorithms with a closed form are tried first, because their traffic is known without a schedule. Other methods are
+    skipped if a lower bound shows that they are slower: a bound on the bandwidth time plus the latency between the two
+    ranks that are furthest apart. Times are predicted with the congestion model, as in verification.
     """
 
     def __init__(self, task: SynthesisTask, model: NetworkModel, methods: Sequence[Method]) -> None:
@@ -210,9 +211,9 @@ class TimedChoices:
         self._achieved: Fraction | None = None
 
     def at(self, size_bytes: int, without: Collection[str] = ()) -> TimedChoice:
-        """Return the fastest choice for a vector of `size_bytes`; raise InvalidInput if no method is suitable.
+        """Return the fastest choice for vectors of `size_bytes`. Raises InvalidInput if no method is suitable.
 
-        without: names of methods to leave out
+        without: names of methods to ignore
         """
         best: TimedChoice | None = None
         for method in self._methods:
@@ -230,7 +231,7 @@ class TimedChoices:
         return best
 
     def _is_slower(self, method: Method, size_bytes: int, best: TimedChoice) -> bool:
-        """Return whether `method` cannot be faster than `best`."""
+        """Return whether a lower bound on the time of `method` shows that it is slower than `best`."""
         topology = self._task.topology
         self._achieved = self._achieved or best.time_per_byte
         byte_s = self._floors.least_time(method.name, self._achieved) / self._model.unit_bytes_per_s(topology)
@@ -248,7 +249,7 @@ class TimedChoices:
         return int(distances_to(self._task.topology, np.arange(ranks))[:, :ranks].max())
 
     def _of(self, method: Method, size_bytes: int) -> tuple[TimedChoice, list[Congestion]] | None:
-        """Return the choice without seconds, and the costs of its streams; None if the method is not suitable."""
+        """Return (choice with 0 for its seconds, costs of its streams), or None if the method is not suitable."""
         weighs_size = method.name == "bfb" and self._task.topology.bandwidth_unit != "link"
         key = (method.name, size_bytes if weighs_size else None)
         if key not in self._known:
@@ -275,7 +276,7 @@ class TimedChoices:
 
 
 class Floors:
-    """Lower bounds for methods without a closed form, on `collective` and `topology`. Computed on first use."""
+    """Lower bounds on the cost of methods without a closed form, for a collective and topology. Computed on use."""
 
     def __init__(self, topology: Topology, collective: Collective) -> None:
         self._topology = topology
@@ -283,17 +284,20 @@ class Floors:
         self._bound = lru_cache(self._lower_bound)
 
     def rules_out(self, method: str, best: Cost) -> bool:
-        """Return whether `method` can neither be faster than `best`, nor as fast in fewer steps."""
+        """Return whether `method` is proven not to be faster than `best`, nor equally fast with fewer steps."""
         time, steps = best
         least = time if self.is_optimal(time) else self.least_time(method, time)
         return least > time or (least == time and self.least_steps(method) >= steps)
 
     def is_optimal(self, time: Fraction) -> bool:
-        """Return whether no schedule takes less than `time` per byte, which a verified schedule takes."""
+        """Return whether no schedule takes less than `time` per byte, the time of a known schedule."""
         return self._bound(self._collective, time) >= time
 
     def least_time(self, method: str, achieved: Fraction) -> Fraction:
-        """Return a bound on the time per byte of `method`. The search ends at `achieved`, the time of some schedule."""
+        """Return a lower bound on the time per byte of `method`, at most `achieved` unless it follows from its phases.
+
+        achieved: time per byte of a known schedule, at which the search for bounds ends
+        """
         least = min(self._bound(self._collective, achieved), achieved)
         if self._collective == ALLREDUCE:
             return max(least, self._least_allreduce(method))
@@ -317,7 +321,7 @@ class Floors:
         return sum(phases.values(), Fraction(0))
 
     def least_steps(self, method: str) -> int:
-        """Return a bound on the steps of a schedule by `method`, which sends only to neighbours on direct networks."""
+        """Return a lower bound on the steps of a schedule by `method`. Without switches, data move one hop per step."""
         if self._collective not in (ALLGATHER, REDUCE_SCATTER, ALLREDUCE):
             return 0
         phases = 2 if self._collective == ALLREDUCE else 1
@@ -335,6 +339,6 @@ class Floors:
 
     @cached_property
     def _steps_by_one_rank(self) -> int:
-        """The fewest steps in which data of all ranks can reach a rank, and then all ranks from there."""
+        """The fewest steps in which data of all ranks can reach some rank and then, from this rank, all ranks."""
         hops = distances_to(self._topology, np.arange(self._topology.compute_count)).astype(np.int64)
         return int((hops.max(axis=1) + hops.max(axis=0)).min())

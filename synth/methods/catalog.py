@@ -1,4 +1,4 @@
-"""All methods by name, and verified schedules of any collective that they support."""
+"""Lists all methods by name, and makes verified schedules with them."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ from chorale.synth.verify.verify import verify
 # Algorithms are imported inside functions, so that a command imports only the one that it uses.
 
 MIN_SYMMETRIC_ROOTS = 512
-"""Below this number of ranks, packing trees for every root takes a fraction of a second, and all rows are few."""
+"""Below this number of ranks, the symmetric form is not needed: packing trees for every root is fast, with few rows."""
 
 IN_NETWORK, ONE_SHOT = "in-network", "one-shot"
-"""Methods that `auto` does not try: the first needs switches that act, the second is for memory shared by ranks."""
+"""Methods that `auto` does not try: one needs switches that add or multicast, the other is for shared memory."""
 
 
 _REVERSES = {
@@ -32,10 +32,11 @@ _REVERSES = {
 
 
 class OutwardMethod(Method):
-    """A method that makes allgather or broadcast (`spread`), from which the other collectives follow.
+    """A method that only has to make allgather or broadcast (`spread`); other collectives are derived from these.
 
-    reduce_scatter is allgather on the transpose, run backwards in time, and reduce is broadcast in the same way.
-    allreduce is one after the other; with rank 0 as root if the method only makes broadcast.
+    A reduce_scatter is an allgather on the transpose, run backwards in time, and a reduce is a broadcast run backwards.
+    An allreduce is one of these reductions followed by its counterpart, with rank 0 as root if the method only makes
+    broadcasts.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class AllToAll(Method):
 
 
 class InNetwork(Method):
-    """Trees over switches that act, or the schedule of ranks alone that `auto` makes."""
+    """Trees over switches that add and multicast, or the schedule that `auto` makes without their help."""
 
     def make(self, task: SynthesisTask) -> AnySchedule:
         from chorale.synth.methods.in_network.method import in_network_schedule  # noqa: PLC0415
@@ -171,7 +172,7 @@ def form_of(
 ) -> Form:
     """Return the form of the schedules that `method` makes.
 
-    For trees, "symmetric" means that this form is tried first; if that fails, they have columns.
+    For trees, "symmetric" means that this form is tried first. If that fails, schedules are in columns.
     """
     options = options or Options()
     name = AUTO_METHOD.first(topology, collective, options) if method == AUTO else method

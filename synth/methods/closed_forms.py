@@ -1,4 +1,4 @@
-"""Algorithms with a closed form, by name. Each makes a schedule, or its traffic if the network is too large for one.
+"""Algorithms with a closed form, by name. Each can make a schedule, or only its traffic on very large networks.
 
 Double binary tree: half of the data on each of two trees, in which no rank is an inner node twice.
 
@@ -49,9 +49,10 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
 
 
 def _subcollective(parent: NDArray[np.int64], height: int, collective: Collective) -> SubCollective:
-    """Return the steps of `collective` on a tree; a rank sends to its parent when all ranks below it have sent.
+    """Return the steps of `collective` on a tree, in which a rank sends to its parent after all ranks below it.
 
-    parent: int64[N], the parent of each rank, -1 for the root;  height: number of steps
+    parent: int64[N], the parent of each rank, -1 for the root
+    height: number of steps
     """
     depth = tree_depths(parent)
 
@@ -89,9 +90,9 @@ _WHOLE = (CollectiveName.ALLREDUCE, *_ROOTED)
 
 
 class Algorithm(Method):
-    """An algorithm with a closed form, made by `function` of the module `module` in this package.
+    """An algorithm with a closed form, implemented by `function` in the module `module` of this package.
 
-    all_ports: the variant that is mirrored onto all ports
+    all_ports: whether to use the variant that is mirrored onto all ports
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Algorithm(Method):
         self._module, self._function, self._all_ports = module, function, all_ports
 
     def pattern(self, topology: Topology, collective: Collective) -> CollectivePattern:
-        """Return what is sent; raise InvalidInput if the topology is not suitable."""
+        """Return the communication pattern of the algorithm. Raises InvalidInput if the topology is not suitable."""
         make = getattr(importlib.import_module(f".{self._module}", __package__), self._function)
         pattern: CollectivePattern = make(topology, collective, **({"all_ports": True} if self._all_ports else {}))
         return pattern

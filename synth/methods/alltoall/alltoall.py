@@ -1,4 +1,4 @@
-"""The all-to-all rate of a network between exact bounds; Cartesian products take the rates of their factors.
+"""Computes exact bounds on the all-to-all rate of a network. Rates of Cartesian products follow from their factors.
 
 rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). The lower bound: send along the first dimension to the node that is
 in line with the target, N2 times as much as to one node, then along the second. The upper bound: put prices on the
@@ -67,13 +67,13 @@ def factors_of(topology: Topology) -> list[Topology]:
 METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)
 MAX_PROGRAM_VARIABLES = 50_000
-"""Up to this number of variables the linear program is solved first."""
+"""Up to this number of variables, the linear program is solved and no descent in prices is needed."""
 MAX_SLOW_PROGRAM_VARIABLES = 2**18
-"""Up to this number of variables it is solved if the descent in prices stalls."""
+"""Up to this number of variables, the linear program is solved if the descent in prices stalls."""
 MAX_FLOWS = 2**26
-"""The largest number of flow variables that are stored, 40 bytes each."""
+"""Maximum number of flow variables to store. Each takes 40 bytes."""
 MIN_SEARCHED_CELLS = 2**20
-"""Symmetries are searched for from this number of pairs of a source and a link on."""
+"""From this number of pairs of a source and a link on, it pays to search for symmetries."""
 _LARGEST_DENOMINATOR = 2**20
 _WIDE = 100
 """Prices need finer units if capacities differ by more than this factor."""
@@ -85,13 +85,13 @@ def alltoall_rate(
     method: RateMethod | None = None,
     report: BoundsListener | None = None,
 ) -> AllToAllRate:
-    """Return bounds on the rate at which every rank can send to every other, over any routes, all at the same time.
+    """Return bounds on the rate at which all ranks can send to all others at the same time, over any routes.
 
-    Data may pass through ranks and switches. Products take the rates of their factors. Symmetries and colour refinement
-    shrink the linear program; up to 50000 variables it is solved ("lp"). Larger ones are solved by a descent in link
-    prices ("prices") until the bounds differ by at most the fraction `gap`; if this stalls, a program of up to 2^18
-    variables is solved after all. The bounds are computed in whole numbers on the network itself, so they hold whatever
-    the solver did.
+    Data may pass through ranks and switches. Rates of products follow from those of their factors. Symmetries and
+    colour refinement shrink the linear program. It is solved directly if it then has at most 50000 variables ("lp").
+    Larger programs are solved by a descent in link prices ("prices"), until the bounds differ by at most the fraction
+    `gap`. If the descent stalls, programs of up to 2^18 variables are solved directly after all. The bounds are
+    computed in whole numbers on the original network, so they hold even if the solver was inaccurate.
 
     Args:
         topology: the network.
@@ -128,7 +128,7 @@ def alltoall_rate(
 
 
 def parse_method(text: str | None) -> RateMethod | None:
-    """Return the method called `text`, None for None. Raises InvalidInput for an unknown one."""
+    """Return the method with the name `text`, or None if it is None. Raises InvalidInput for unknown names."""
     if text is None:
         return None
     return cast(RateMethod, name_among("all-to-all method", text, METHODS))
@@ -144,7 +144,7 @@ def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMet
 def approximate(
     reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
 ) -> ApproximateSolution:
-    """Return near-optimal class flows and prices by `method`, or by prices if the solver of the program gives up."""
+    """Return near-optimal class flows and prices by `method`. If the solver of "lp" fails, uses "prices" instead."""
     if method == "lp":
         with suppress(Unavailable):  # numerical trouble: every network has an optimum
             return linear_program.solve(reduction)
@@ -153,7 +153,7 @@ def approximate(
 
 
 def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMethod) -> AllToAllRate:
-    """Return exact bounds on the full problem from flows and prices that need not be exact."""
+    """Return exact bounds on the full problem, computed from flows and prices that may be approximate."""
     denominator = common_denominator(solution.class_flow, _LARGEST_DENOMINATOR)
     upper = upper_bound(reduction, solution)[0]
     flows = SharedFlows(reduction, solution.class_flow)
@@ -162,7 +162,10 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
 
 
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
-    """Return the exact bound by the solver's prices or by equal ones, whichever is better, and int64[C] prices."""
+    """Return (exact upper bound on the rate, prices of all link classes that prove it, int64[C]).
+
+    Tries the prices of the solver and equal prices, and chooses the better ones.
+    """
     candidates = [integer_prices(solution.prices), np.ones(len(solution.prices), dtype=np.int64)]
     capacity = reduction.full.class_capacity
     if int(capacity.max()) > _WIDE * int(capacity.min()):
@@ -171,7 +174,10 @@ def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fr
 
 
 def _best_bound(reduction: Reduction, candidates: Sequence[NDArray[np.int64]]) -> tuple[Fraction, NDArray[np.int64]]:
-    """Return the least bound by `candidates`, prices of the merged classes of links, and its prices of all classes."""
+    """Return (least bound of all `candidates`, prices of all link classes for it).
+
+    candidates: prices of the merged classes of links
+    """
     spread = [prices[reduction.merged] for prices in candidates]
     bounds = ((distance_bound(reduction.full, prices), prices) for prices in spread)
     return min(((bound, prices) for bound, prices in bounds if bound is not None), key=lambda pair: pair[0])

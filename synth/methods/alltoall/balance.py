@@ -1,9 +1,9 @@
-"""Flows in whole units: integral flows that deliver every unit, made from approximate ones, prove a lower bound.
+"""Rounds approximate flows to whole units. The result delivers every unit, so it proves a lower bound on the rate.
 
-A solver is exact up to a fraction of the widest link, which may be many times what a narrow link carries, and a whole
-chunk may be more than a narrow link should get. So the flows on links that are too busy are reduced, round by round;
-the upper bound on the rate shows what a link may take. Also chooses the number of chunks per shard of an all-to-all
-schedule, and the flows that are rounded to them.
+The error of a solver is small compared with the widest link, but may be many times what a narrow link carries. Also, a
+whole chunk may be too much for a narrow link. So flows on links that are too busy are reduced in several rounds; how
+much a link may carry follows from the upper bound on the rate. This module also chooses the number of chunks per shard
+of an all-to-all schedule, and the flows to round to chunks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ IntegralFlows = NDArray[np.int64]
 
 
 class Router:
-    """Turns approximate flows into whole ones, block by block of sources, and adds up exact loads.
+    """Rounds approximate flows to whole units, one block of sources at a time, and adds up the exact loads of links.
 
-    Rounding prefers links whose time grows the least beyond the approximate flows so far: those that got less than
-    these, or have a large capacity.
+    Rounding prefers links that are the least behind schedule: those that have received fewer units so far than the
+    approximate flows say, or that have a large capacity.
 
     units: number of units that every source sends to every rank
-    loads: int64[C], units over all links of a class and all sources of all classes
+    loads: int64[C]: total units on all links of each class, from all sources
     """
 
     def __init__(self, problem: Commodities, units: int) -> None:
@@ -55,7 +55,7 @@ class Router:
         return whole
 
     def rate(self) -> Fraction:
-        """Return the exact rate at which the flows routed so far fit on the links; all blocks must have been routed."""
+        """Return the exact rate that the routed flows reach. All blocks must have been routed before."""
         problem = self.problem
         columns = zip(self.loads, problem.class_size, problem.class_capacity, strict=True)
         longest = max(Fraction(int(load), int(size) * int(capacity)) for load, size, capacity in columns)
@@ -63,9 +63,10 @@ class Router:
 
 
 def fine_units(node_count: int, denominator: int = 1) -> int:
-    """Return a number of units at which rounding loses little: a multiple of `denominator`, by default of 1 to 16.
+    """Return a number of units that is large enough to make rounding errors small.
 
-    Loads stay within 64 bits: below node_count ** 3 * units, for up to 2^14 nodes.
+    It is a multiple of `denominator`, and by default of many small numbers. Loads, which are below
+    node_count ** 3 * units, fit into 64 bits for up to 2^14 nodes.
     """
     most = 720720 if node_count <= 2**13 else 5040
     return most if most % denominator == 0 else denominator * max(1, most // denominator)
@@ -81,9 +82,9 @@ _LEAST = 1e-18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedFlows:
-    """Flows by class, and a factor for those on each link of the full problem.
+    """Flows by class, and a factor for each link of the full problem by which they are multiplied.
 
-    Only the proportions of the flows into a node matter (`Router`).
+    Only the proportions between the flows into the same node matter (see `Router`).
     """
 
     reduction: Reduction
@@ -96,7 +97,7 @@ class SharedFlows:
             yield block, flows if self.factor is None else flows * self.factor
 
     def routed(self, units: int) -> Router:
-        """Return the router after all blocks, every source sending `units` to every rank."""
+        """Return a router after it has routed all blocks, with `units` from every source to every rank."""
         router = Router(self.reduction.full, units)
         for block, flows in self.blocks():
             router.route(flows, block)
@@ -104,9 +105,10 @@ class SharedFlows:
 
 
 def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Return the best rate reached in whole `units`, and its flows; `upper` bounds the rate.
+    """Return (best rate reached with whole `units`, its flows), improving on the flows `start` round by round.
 
-    Nothing changes if `start` is within 1 % of `upper`. O(rounds * sources * links * log links).
+    `upper` is an upper bound on the rate; flows that are within 1 % of it are not changed.
+    O(rounds * sources * links * log links).
     """
     router = start.routed(units)
     best, chosen = router.rate(), start
@@ -124,9 +126,10 @@ def balanced(start: SharedFlows, units: int, upper: Fraction) -> tuple[Fraction,
 
 
 def _excess(router: Router, upper: Fraction) -> NDArray[np.float64]:
-    """Return how many times longer each link takes than the upper bound allows, at least 1, times the same before it.
+    """Return a factor >= 1 per link by which its flow should be reduced.
 
-    The second factor is the mean over the links into the tail: a node that gets data late should forward less of it.
+    It is how many times as long as the upper bound allows the link takes, multiplied by the mean of this value over the
+    links into its source node, because a node that receives data late should forward less.
     """
     problem = router.problem
     least = float(Fraction(router.units, problem.scale) / upper)
@@ -147,10 +150,11 @@ _NEARLY_BEST = Fraction(201, 200)
 
 
 def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, SharedFlows]:
-    """Return the smallest number of chunks whose rate is nearly the best of those tried, and its flows.
+    """Return (number of chunks per shard, flows to round to them).
 
-    Numbers up to 64 are tried with the first of `starts`, and the number that makes all of its flows whole. If none of
-    them is within 1 % of `upper`, which bounds the rate, all flows are balanced for these and for larger numbers.
+    The number is the smallest one that gives nearly the best rate of all that were tried. First, numbers up to 64, and
+    the number that makes all flows whole, are tried with the first of `starts`. If none of them is within 1 % of the
+    upper bound `upper`, all of `starts` are balanced for these numbers and for larger ones.
     """
     first = starts[0]
     exact = common_denominator(first.class_flow, MAX_DENOMINATOR)
@@ -165,7 +169,7 @@ def chosen_flows(starts: Sequence[SharedFlows], upper: Fraction) -> tuple[int, S
 
 
 def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple[Fraction, SharedFlows]:
-    """Return the best rate of `starts`, balanced, in `count` chunks per shard, and its flows."""
+    """Return (best rate, its flows) after balancing each of `starts` for `count` chunks per shard."""
     best = balanced(starts[0], count, upper)
     for start in starts[1:]:
         if best[0] * ENOUGH < upper:
@@ -174,7 +178,7 @@ def best_of(starts: Sequence[SharedFlows], count: int, upper: Fraction) -> tuple
 
 
 def _denominators_of_capacities(flows: SharedFlows) -> list[int]:
-    """Return the numbers of chunks that nodes can divide among their in-links in proportion to capacity."""
+    """Return the numbers of chunks that some node can divide among its in-links exactly in proportion to capacity."""
     problem = flows.reduction.full
     capacity = problem.class_capacity[problem.link_class]
     inwards = [int(capacity[problem.dst == node].sum()) for node in range(problem.node_count)]

@@ -35,9 +35,9 @@ _MANY_CELLS = 2**24
 
 
 class ColourTable:
-    """Numbers colours 0, 1, 2, … in the order in which they are first seen.
+    """Assigns the numbers 0, 1, 2, … to colours in the order in which they first appear.
 
-    expected: about how many different colours will come; more are allowed
+    expected: approximate number of different colours; there may be more
     """
 
     def __init__(self, expected: int) -> None:
@@ -48,7 +48,7 @@ class ColourTable:
         return self._table.count
 
     def number(self, colours: Colours) -> NDArray[np.int32]:
-        """Return int32 numbers of the shape of `colours`. O(colours)."""
+        """Return the number of each colour, int32 with the shape of `colours`. O(colours)."""
         return self._table.number(np.ascontiguousarray(colours).reshape(-1)).reshape(colours.shape)
 
 
@@ -60,9 +60,10 @@ def count_colours(colours: Colours) -> int:
 
 
 def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
-    """Return the stable colours: uint64[K, nodes] of the conservation rows, uint64[C] of the capacity rows.
+    """Return the stable colours of (conservation rows, uint64[K, nodes]; capacity rows, uint64[C]).
 
-    O(rounds * sources * links), with as many rounds as colours keep splitting. Starting from hop counts saves most.
+    O(rounds * sources * links). Rounds continue while the number of colours grows; starting with hop counts saves most
+    of them.
     """
     hops = distances_from(topology, problem.sources).astype(np.uint64)
     rows = _mixed(_mixed(hops, problem.weights[:, np.newaxis]), problem.demand)
@@ -73,7 +74,7 @@ def refine(topology: Topology, problem: Commodities) -> tuple[Colours, Colours]:
         if problem.cells > _MANY_CELLS:
             of_sources = rows[np.arange(len(problem.sources)), problem.sources]
             if count_colours(of_sources) == len(of_sources) and count_colours(capacities) == len(capacities):
-                break  # no two sources and no two classes of links are alike: more rounds merge nothing
+                break  # all sources and all link classes already differ, so nothing can be merged
         next_rows, next_capacities = np.empty_like(rows), np.zeros_like(capacities)
         native.refine_colours(
             problem.src, problem.dst, problem.link_class, problem.sources, problem.weights, rows, capacities,
@@ -98,18 +99,18 @@ def _mixed(colours: Colours, values: NDArray[np.integer]) -> Colours:
 
 
 BLOCK_CELLS = 2**22
-"""Flows are lifted in blocks of sources with about this many variables."""
+"""Approximate number of flow variables in a block of sources."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """The problem `full`, and `small` with one source per class and links in classes.
+    """The problem `full`, and an equivalent problem `small` in which sources and link classes are merged.
 
-    `small` is `full` itself if nothing was merged. The classes of rows and variables are computed on first use, in
-    O(sources of `small` * links) time and memory.
+    `small` is `full` itself if nothing could be merged. The classes of rows and variables are computed on first use,
+    in O(sources of `small` * links) time and memory.
 
-    chosen: int[K'], the sources of `full` that are those of `small`
-    merged: int32[C], the link class of `small` that contains each link class of `full`
+    chosen: int[K'], indices in `full` of the sources of `small`
+    merged: int32[C], link class of `small` that contains each link class of `full`
     """
 
     full: Commodities
@@ -177,7 +178,7 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
     row_colours, capacity_colours = refine(topology, full)
     capacities = ColourTable(len(capacity_colours))
     merged = capacities.number(capacity_colours)
-    source_colours = row_colours[np.arange(len(full.sources)), full.sources]  # of the own row of each source
+    source_colours = row_colours[np.arange(len(full.sources)), full.sources]  # colour of each source's row for itself
     _, kept, source_class = np.unique(source_colours, return_index=True, return_inverse=True)
     order = np.argsort(kept)
     chosen = kept[order]
@@ -199,7 +200,7 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
 
 
 MAX_CELLS = 2**28
-"""Pairs of a source and a link."""
+"""Maximum number of pairs of a source and a link."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -352,7 +353,7 @@ def solve(reduction: Reduction) -> ApproximateSolution:
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
-    """Return `solution` with flows that have the least total load while no link is busier than its busiest."""
+    """Return `solution` with flows of the least total load for which no link becomes busier than its busiest link."""
     small, (net, demands) = reduction.small, _deliveries(reduction)
     loads = of_entries(*_load_entries(reduction), len(small.class_size), reduction.column_count)
     capacity = small.class_capacity / float(small.class_capacity.max())
@@ -372,9 +373,9 @@ def _load_entries(reduction: Reduction) -> tuple[NDArray[np.int32], NDArray[np.i
 
 
 def _deliveries(reduction: Reduction) -> tuple[SparseMatrix, Floats]:
-    """Return a row for each row class, what arrives at a node minus what leaves it, and the demand there.
+    """Return (matrix: flow into a node minus flow out of it, per row class; demand of each row class).
 
-    The first node of each class stands for all; nodes that are their own source have no row.
+    The first node of each class represents the class. A source has no row for itself.
     """
     small = reduction.small
     flat = np.full(reduction.rows.size, -1, dtype=np.int64)

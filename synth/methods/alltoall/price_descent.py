@@ -1,8 +1,9 @@
-"""Large networks: prices whose flows load all links evenly, found without storing any flow.
+"""All-to-all on large networks: finds link prices whose flows load all links evenly, without storing any flow.
 
-Flows that follow link prices: every node takes what it needs over the links by which it is cheapest to reach. It shares
-its need among its links by exp(-extra / temperature), where extra is the additional cost of a path over that link. So
-flows change smoothly with prices, and only the prices need to be stored. The loads of links are exact.
+Flows follow from link prices: every node receives its data over the incoming links that are on the cheapest paths. It
+divides the data among its links in proportion to exp(-extra / temperature), where extra is the additional cost of a
+path over the link. So flows change smoothly with prices, and only prices need to be stored. The loads of links are
+exact.
 
 For prices at which the links earn 1 in total, the sum of distances is a load that every schedule has somewhere. Its
 smoothed form grows with each price as fast as the load of that link, so the best prices are those at which loads equal
@@ -37,12 +38,12 @@ from chorale.synth.methods.alltoall.rate import BoundsListener
 
 Floats = NDArray[np.float64]
 _BUCKETS = 4096
-"""Buckets of a search for cheapest paths."""
+"""Number of buckets in the priority queue of a search for cheapest paths."""
 _SOURCES_AT_ONCE = 32
 
 
 class PricedNetwork(NamedTuple):
-    """Links by their ends: `incoming` and `src` by head; `outgoing`, `outgoing_links` and `heads` by tail.
+    """The links in two orders: by target (`incoming`, `src`) and by source (`outgoing`, `outgoing_links`, `heads`).
 
     demand: int64[1 or sources, nodes]
     """
@@ -58,8 +59,8 @@ class PricedNetwork(NamedTuple):
 class PricedLoads(NamedTuple):
     """Loads and costs of flows that follow prices.
 
-    whole:        int64[C], exact: total over all links of a class, `units` for each unit that is sent
-    paid, smooth: sums of distances and of smoothed distances over all that is sent
+    whole:        int64[C], exact total load of all links of each class, in parts of 1 / `units` of a unit of demand
+    paid, smooth: sums over all data of their distances, and of their smoothed distances
     """
 
     whole: NDArray[np.int64]
@@ -70,7 +71,11 @@ class PricedLoads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedFlows:
-    """The flows that follow prices: float64[C] per link class of `problem`, and a temperature in the same unit."""
+    """The flows that follow from prices.
+
+    prices:      float64[C], per link class of `problem`
+    temperature: in the unit of the prices; the higher, the more evenly links are used
+    """
 
     problem: Commodities
     prices: Floats
@@ -99,7 +104,7 @@ class PricedFlows:
     def _add_loads(
         self, block: slice, weights: NDArray[np.int64], units: int
     ) -> tuple[NDArray[np.int64], float, float]:
-        """Return int64[links], what the sources of `block` load links with, and their shares of `paid` and `smooth`."""
+        """Return (loads of links by the sources of `block`, int64[links]; their parts of `paid` and of `smooth`)."""
         problem = self.problem
         network = PricedNetwork(
             problem.incoming, problem.src, problem.outgoing, problem.outgoing_links,
@@ -115,7 +120,7 @@ class PricedFlows:
 
 
 _PARTS = 2**16
-"""The number of parts that all data is divided into."""
+"""Number of equal parts into which all data are divided."""
 _ROWS_AT_ONCE = 512
 """Links that are added to the linear program at a time, those with the largest loads first."""
 _TOLERANCE = 1e-7
@@ -123,14 +128,17 @@ _TOLERANCE = 1e-7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixedFlows:
-    """The part `parts[i]` / `sum(parts)` of all data takes the paths of `flows[i]`, whose loads are `loads[i]`."""
+    """A mixture of flows: the fraction `parts[i]` / `sum(parts)` of all data takes the paths of `flows[i]`.
+
+    loads: the loads of each of `flows`, for all data
+    """
 
     flows: tuple[PricedFlows, ...]
     parts: tuple[int, ...]
     loads: tuple[PricedLoads, ...]
 
     def on(self, problem: Commodities, merged: NDArray[np.int32]) -> MixedFlows:
-        """Return the same flows on `problem`, whose link class c is in class `merged[c]` of the current one."""
+        """Return the same flows for `problem`. Its link class c belongs to class `merged[c]` of the current problem."""
         if problem is self.flows[0].problem:
             return self
         flows = tuple(replace(flows, problem=problem, prices=flows.prices[merged]) for flows in self.flows)
@@ -154,7 +162,7 @@ class MixedFlows:
 
 
 def best_mixture(passes: Sequence[tuple[PricedFlows, PricedLoads]], times: Floats) -> tuple[MixedFlows, float, Floats]:
-    """Return the mixture with the least largest time of a link, its rate in floats, and the prices of links for it.
+    """Return (mixture that minimises the time of the busiest link, its approximate rate, prices of links).
 
     Solves a linear program with one variable per pass.
 
@@ -199,7 +207,7 @@ def _least_maximum(times: Floats) -> tuple[Floats, Floats]:
 _FIRST_TEMPERATURE = 0.08
 """In units of the mean price."""
 _SHARE_OF_DETOURS = 0.7
-"""The part of the gap that may be lost to paths that are not the cheapest."""
+"""Fraction of the gap that may be lost to paths that are not the cheapest ones."""
 _MEMORY = 24
 _SHORTEST_STEP, _SHRINK, _FIRST_SCALE = 0.1, 0.4, 0.5
 _LEAST_LOGARITHM = -9.0
@@ -209,19 +217,18 @@ _PATIENCE = 24
 _PROGRESS = 0.9
 _PASSES_PER_MIXTURE = 4
 _TOWARDS_DUALS = 0.1
-"""How far the prices of the best bound are moved towards those of a mixture, to find flows that it lacks."""
+"""How far prices are moved from those of the best bound towards those of a mixture, to find missing flows."""
 _MARGIN = 0.999
-"""The part of the gap to reach in floating point, so that exact bounds are within the gap."""
+"""Fraction of the gap to aim at in floating point, so that the exact bounds are within the gap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Logarithms of prices, and what follows from them.
+    """A point of the search: logarithms of prices, and values computed from them.
 
-    value, slope: of the objective, which is to be minimised: the logarithm of what links earn over the smoothed sum of
-                  distances
-    shares:       float64[C], the part of the earnings of each class
-    detour:       how much longer the paths are than the shortest ones, relative to these
+    value, slope: value and gradient of the function to minimise: log(earnings of links / smoothed sum of distances)
+    shares:       float64[C], fraction of all earnings that each class of links earns
+    detour:       additional length of the paths, relative to the shortest ones
     """
 
     logarithms: Floats
@@ -233,7 +240,7 @@ class _Point:
 
 @dataclass(slots=True)
 class _Curvature:
-    """The last steps and changes of slope, from which a quasi-Newton step is made."""
+    """The most recent steps and the changes of the gradient, from which quasi-Newton steps are computed."""
 
     steps: list[Floats] = field(default_factory=list)
     changes: list[Floats] = field(default_factory=list)
@@ -244,7 +251,7 @@ class _Curvature:
             self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
 
     def step_from(self, point: _Point) -> Floats:
-        """Return the step; the initial guess of the curvature in a price is what its links earn."""
+        """Return the next step. The earnings of links are the first estimate of the curvature in their prices."""
         rest, parts = point.slope.copy(), []
         for step, change in zip(reversed(self.steps), reversed(self.changes), strict=True):
             parts.append((step @ rest) / (change @ step))
@@ -262,9 +269,9 @@ class _Curvature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedSolution:
-    """The flows with the largest rate, and the prices, float64[C], that prove the least upper bound.
+    """The flows with the largest rate, and the prices (float64[C]) that prove the least upper bound.
 
-    The bounds are in floating point; `MixedFlows.rate` and `distance_bound` make exact ones.
+    The bounds here are floating point. `MixedFlows.rate` and `distance_bound` compute exact ones.
     """
 
     flows: MixedFlows
@@ -295,10 +302,10 @@ def priced_solution(
 
 
 class _Climb:
-    """The search: its temperature, the best bounds so far, what is known of the curvature, and flows to mix.
+    """State of the search: temperature, best bounds so far, curvature, and flows of all passes.
 
-    is_blocked: whether no step was short enough to make progress. This happens when prices fall to the temperature,
-                because loads of links jump when nodes change their order.
+    is_blocked: whether even the shortest step makes no progress. This happens when prices get as low as the
+                temperature, because then loads of links jump whenever the order of nodes by distance changes.
     """
 
     best: PricedSolution
@@ -316,9 +323,9 @@ class _Climb:
         self.is_blocked = False
 
     def goes_on(self, passes: int) -> bool:
-        """Return whether the gap is not reached, more passes are allowed, and the last ones made enough progress.
+        """Return whether to continue: the gap is not reached, passes are left, and the latest ones made progress.
 
-        That is, they brought the bounds much closer, or fast enough to reach the gap in the passes that are left.
+        Progress means that the gap has shrunk much, or fast enough to get below the limit in the remaining passes.
         """
         count = len(self.gaps)
         if self.best.gap <= self.gap or count >= passes:
@@ -336,7 +343,7 @@ class _Climb:
         return self.at(point.logarithms)
 
     def next(self, point: _Point) -> _Point:
-        """Return the point after a step; the step is shortened as long as the value would not fall."""
+        """Return the point after a step, which is shortened until the value decreases enough."""
         direction = self.curvature.step_from(point)
         length = 1.0
         while True:

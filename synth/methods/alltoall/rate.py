@@ -1,8 +1,8 @@
-"""Bounds on an all-to-all rate; upper bounds follow from prices of links.
+"""Bounds on the all-to-all rate. Upper bounds follow from prices of links.
 
-Every unit from s to t pays at least the price distance from s to t, and all links together earn at most price times
-capacity, so rate <= sum of price * capacity / sum of distances, for any prices. The best prices are the duals of the
-capacities.
+Every unit of data from s to t pays at least the distance from s to t by price, and a link earns at most its price times
+its capacity. So rate <= (sum of price * capacity) / (sum of distances), for any prices. The best prices are the dual
+values of the capacities.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ RateMethod = Literal["lp", "prices"]
 class AllToAllRate:
     """Exact bounds on the rate at which each rank sends to every other, in the bandwidth unit of the topology.
 
-    lower: reached by flows in whole numbers
-    upper: proved by prices of links
+    lower: rate that known flows in whole units reach
+    upper: bound that follows from prices of links
     """
 
     lower: Fraction
@@ -40,7 +40,7 @@ class AllToAllRate:
 
     @property
     def gap(self) -> Fraction:
-        """upper / lower - 1: 0 when the rate is known exactly."""
+        """upper / lower - 1, which is 0 if the rate is known exactly."""
         return self.upper / self.lower - 1
 
 
@@ -50,11 +50,11 @@ BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
 
 _SOURCES_AT_ONCE = 256
 PRICE_UNITS = 720720 * 16
-"""The price of the most expensive link; a multiple of 1 to 16, so that simple ratios stay exact."""
+"""Price of the most expensive link. It is a multiple of all numbers up to 16, so that simple ratios remain exact."""
 
 
 def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return `prices` in whole units: the largest is about `PRICE_UNITS`, negative ones are 0; ratios stay simple."""
+    """Return `prices` scaled to whole numbers up to about `PRICE_UNITS`. Negative prices become 0."""
     clipped = np.clip(prices, 0, None)
     largest = clipped.max(initial=0.0)
     if not largest > 0:
@@ -67,7 +67,7 @@ def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int64]:
-    """Return `prices` in the finest units in which path sums of `node_count` links stay exact in 53 bits."""
+    """Return `prices` in the finest whole units for which sums along paths of `node_count` links fit into 53 bits."""
     clipped = np.clip(prices, 0, None)
     units = 2**50 // node_count**2
     fine: NDArray[np.int64] = np.rint(clipped / max(clipped.max(initial=0.0), 1e-300) * units).astype(np.int64)
@@ -75,10 +75,10 @@ def fine_prices(prices: NDArray[np.float64], node_count: int) -> NDArray[np.int6
 
 
 def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
-    """Return the exact upper bound on the rate by `prices`, one integer up to `PRICE_UNITS` per link of each class.
+    """Return the exact upper bound on the rate that follows from `prices`, the integer price of links of each class.
 
-    None if every pair has a path that costs nothing. Prices that are equal along symmetries make distances equal along
-    them, so one search per source class is enough. O(sources * links * log links).
+    Returns None if every pair has a path that costs nothing. Symmetries preserve prices and therefore distances, so one
+    search per class of sources is enough. O(sources * links * log links).
     """
 
     def part(block: slice) -> int:

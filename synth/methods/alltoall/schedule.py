@@ -1,4 +1,4 @@
-"""All-to-all schedules: flows, added up by source, become paths from source to target, in whole chunks."""
+"""Makes all-to-all schedules: decomposes the flows of each source into paths to every target, in whole chunks."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,9 +31,9 @@ _START, _TARGET, _FIRST, _AMOUNT = range(4)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowPaths:
-    """Row i carries chunks `lo[i]` to `lo[i] + amount[i] - 1` from `source[i]` to `target[i]`, all int64.
+    """Paths of chunks: path i carries chunks `lo[i]` to `lo[i] + amount[i] - 1` from `source[i]` to `target[i]`.
 
-    Its path is `links[offsets[i]:offsets[i + 1]]`: links of the topology in travel order.
+    The path consists of `links[offsets[i]:offsets[i + 1]]`, ids of the topology's links in travel order.
     """
 
     source: NDArray[np.int64]
@@ -45,13 +45,14 @@ class FlowPaths:
 
 
 def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
-    """Return paths that add up to `flows`, which must be acyclic and deliver equal multiples of all demands.
+    """Return paths that add up to `flows`, which must be acyclic and deliver the same multiple of every demand.
 
-    There is at most one path per rank and link of each source. O(sources * (ranks + links) * longest path * degree).
+    Each source has at most (ranks + links) paths. O(sources * (ranks + links) * longest path * degree).
 
     Args:
+
         problem: the sources and links.
-        block: which sources.
+        block: indices of the sources in the problem.
         flows: int64[sources of the block, links of the problem].
     """
     sources = problem.sources[block]
@@ -93,15 +94,15 @@ def alltoall_schedule(
     method: RateMethod | None = None,
     report: BoundsListener | None = None,
 ) -> Schedule:
-    """Return a pipelined all-to-all of `topology`: one transfer per path, all of them streaming at the same time.
+    """Return a pipelined all-to-all on `topology`, with one transfer per path. All transfers run at the same time.
 
-    Shard source * N + target starts at source and must end at target. Transfers lead over paths of several links;
-    `steps` is the number of links of the longest one. The certificate holds link prices that bound the rate from above;
-    `chorale.synth.bounds.certificate` checks it.
+    Shard source * N + target starts at source and must arrive at target. Transfers use paths of several links, and
+    `steps` is the number of links of the longest one. The certificate contains link prices that prove an upper bound on
+    the rate; `chorale.synth.bounds.certificate` checks it.
 
     Args:
         topology: at most 512 ranks and 2^22 pairs of a rank and a link.
-        chunks: chunks per shard; by default the fewest of a list that come within half a percent of the best of it.
+        chunks: chunks per shard; by default, the smallest of several numbers that is within 0.5 % of the best of them.
         gap: as for `alltoall_rate`.
         method: as for `alltoall_rate`.
         report: receives the bounds of a descent in prices as they improve.
@@ -129,7 +130,7 @@ def alltoall_schedule(
 
 
 def require_schedule_size(topology: Topology, chunks: int | None) -> None:
-    """Raise what `alltoall_schedule` would raise, before anything is computed."""
+    """Raise InvalidInput if `alltoall_schedule` does not accept these arguments, without computing anything."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     cells = topology.compute_count * len(topology.links)
@@ -140,7 +141,7 @@ def require_schedule_size(topology: Topology, chunks: int | None) -> None:
 
 
 def shortened(reduction: Reduction, solution: ApproximateSolution) -> NDArray[np.float64]:
-    """Return equally good class flows that send the least data through other ranks, or the given ones if that fails."""
+    """Return the equally fast class flows with the least total load. If the solver fails, returns those given."""
     with suppress(Unavailable):  # numerical trouble: longer paths will do
         return linear_program.shorten(reduction, solution).class_flow
     return solution.class_flow

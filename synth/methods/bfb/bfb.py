@@ -1,6 +1,6 @@
 """Breadth-first broadcast (BFB): every shard spreads along shortest paths, and every step is balanced exactly.
 
-On vertex-transitive networks it is solved for rank 0 and moved to all ranks by symmetries. Source: Efficient Direct-
+On vertex-transitive networks, it is computed for rank 0 and symmetries map it to all ranks. Source: Efficient Direct-
 Connect Topologies for Collective Communications, long version, section 6.1, appendix A (reduce_scatter by the
 transpose), E.2 (chunks), E.3 (unequal links).
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 MAX_NODES = 512
-"""Largest number of nodes that `breadth_first_floor` considers; the bound holds for any choice of nodes."""
+"""Maximum number of nodes that `breadth_first_floor` examines. The bound holds for any choice of nodes."""
 MAX_EXPANDED_RANKS = 4096
-"""Above this number of ranks, writing out the rows of all ranks takes too long to be done without a request."""
+"""Above this number of ranks, schedules are only expanded to the rows of all ranks on request, as it takes long."""
 MIN_EXPANDED_SYMMETRICALLY = 64
 """From this number of ranks on, the rows of all ranks are images of the rows of rank 0. Below, both ways take a few
 milliseconds."""
@@ -48,9 +48,9 @@ MIN_SYMMETRIC_RANKS = 512
 
 
 def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fraction | None:
-    """Return a lower bound on T_B / M of breadth-first broadcast, or None if none is known without making it.
+    """Return a lower bound on T_B / M of breadth-first broadcast, or None if none is known without making a schedule.
 
-    Known for allgather and reduce_scatter on networks without switches; an allreduce takes the sum of both.
+    A bound is known for allgather and reduce_scatter on networks without switches. An allreduce takes the sum of both.
     O(nodes considered * links).
     """
     if topology.switch_count or topology.compute_count < 2:
@@ -66,7 +66,7 @@ def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fract
         nodes = np.zeros(1, dtype=np.int64)
     elif ranks <= MAX_NODES:
         nodes = np.arange(ranks)
-    else:  # nodes of least bandwidth, and some spread over all
+    else:  # the nodes with the least bandwidth, and a sample of all nodes
         narrow = np.argsort(bandwidth, kind="stable")[: MAX_NODES // 2]
         nodes = np.unique(np.append(narrow, np.linspace(0, ranks - 1, MAX_NODES // 2).astype(np.int64)))
     hops = (distances_to if inward else distances_from)(topology, nodes).astype(np.int64)
@@ -83,9 +83,9 @@ def breadth_first_floor(topology: Topology, collective: CollectiveName) -> Fract
 
 
 def _forced_loads(topology: Topology, steps: int, inward: bool) -> NDArray[np.int64]:
-    """Return int64[links, steps]: number of shards that must use the link in the step, as their only shortest path.
+    """Return int64[links, steps]: number of shards that must use the link in the step, because they have no other path.
 
-    For example, a corner of a mesh has one shortest path to each node of its row. O(nodes * links).
+    For example, a corner of a mesh has only one shortest path to each node of its row. O(nodes * links).
     """
     links, nodes = topology.links, np.arange(topology.compute_count)
     tails, heads, find = (links.dst, links.src, distances_from) if inward else (links.src, links.dst, distances_to)
@@ -97,7 +97,7 @@ def _forced_loads(topology: Topology, steps: int, inward: bool) -> NDArray[np.in
 
 
 def prefers_symmetric_form(topology: Topology) -> bool:
-    """Return whether `topology` is large and known to be vertex-transitive, so that rows of rank 0 are enough."""
+    """Return whether schedules should store only the rows of rank 0: the network is large and vertex-transitive."""
     return topology.compute_count >= MIN_SYMMETRIC_RANKS and automorphisms_are_transitive(topology)
 
 
@@ -149,11 +149,11 @@ def bfb_allgather(
 
     Args:
         chunks: chunks per shard; None for the smallest number that is as fast as infinitely divisible shards.
-        size_bytes: bytes of the whole vector; None ignores latencies. With a size, a step takes the largest latency +
-            load / bandwidth of its links, and links whose latency does not pay stay unused. If latencies differ, the
-            number of chunks that loses nothing may be enormous. If 64 are not enough, the first of 1, 2, 3, 4, 6, 8,
-            12, … 64, then numbers that suit the busiest links and doublings up to 4096, within 1 % of divisible
-            shards is chosen, or the fastest of these. The certificate has both times.
+        size_bytes: size of the complete vector in bytes; None ignores latencies. With a size, a step takes the largest
+            latency + load / bandwidth of its links, and links with too large latencies are not used. If latencies
+            differ, being as fast as with divisible shards may take an enormous number of chunks. If 64 are not enough,
+            several numbers up to 64, then numbers that suit the busiest links and doublings up to 4096 are tried. The
+            first that is within 1 % of divisible shards is chosen, else the fastest. The certificate has both times.
 
     Raises:
         InvalidInput: for switches, unreachable nodes, numbers beyond the limits, and for a `size_bytes` on a network

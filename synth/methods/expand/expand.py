@@ -121,7 +121,7 @@ def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Sche
 
 @dataclass(frozen=True, slots=True)
 class BaseNetwork:
-    """A network that is no expansion, or its transpose if `transposed`."""
+    """A network that is not an expansion of another one, or its transpose if `transposed`."""
 
     spec: str
     transposed: bool
@@ -137,7 +137,7 @@ class LineGraph:
 
 @dataclass(frozen=True, slots=True)
 class DegreeExpansion:
-    """`copies` of every node of `inner`."""
+    """Degree expansion of `inner` with this number of `copies` of every node."""
 
     inner: ExpansionPlan
     copies: int
@@ -216,9 +216,9 @@ ScheduleOfBase: TypeAlias = Callable[[BaseNetwork], Schedule]
 def expand_allgather(
     topology: Topology, executor: Executor, chunks: int | None = None, progress: Progress | None = None
 ) -> Schedule:
-    """Return the allgather that grows, expansion by expansion, from the schedule of the base in `topology.spec`.
+    """Return the allgather obtained by expanding the schedule of the base network in `topology.spec` step by step.
 
-    The base uses its stored schedule, or else BFB (`base_allgather`). O(transfers).
+    The base uses its stored schedule if there is one, otherwise BFB (see `base_allgather`). O(transfers).
 
     chunks: chunks per shard, a multiple of the number that the expansions need; None for that number
     Raises InvalidInput for a spec without expansion whose network has no stored schedule, and for a base in a file.
@@ -280,9 +280,9 @@ def _expanded(plan: LineGraph | DegreeExpansion | CartesianPower, inner: Schedul
 
 
 def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
-    """Return `lined`, on the line graph of `network`, on the transpose of the line graph of its transpose instead.
+    """Return the schedule `lined` with the ranks of the transpose of the line graph of the transpose of `network`.
 
-    Both are the same network, but ranks are links in the order of the transpose.
+    This is the same network as the line graph of `network`, but its ranks are links in the order of the transpose.
     """
     turned, origin = transpose_with_links(network)
     target = transpose(line_graph(turned, f"line({turned.spec})"))
@@ -292,7 +292,7 @@ def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
 
 
 def _cut(schedule: Schedule, factor: int) -> Schedule:
-    """Return `schedule` with every chunk cut into `factor`."""
+    """Return `schedule` with every chunk divided into `factor` smaller chunks."""
     rows = schedule.transfers
     lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
     columns = (rows.step, rows.route, rows.shard, lo, hi)
