@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from chorale.runners.api.elements import ELEMENT_TYPES
-from chorale.runners.nccl.rank import PROGRAM, PROGRAM_FOLDER
+from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
 from chorale.runners.process_launch.launchers import BUFFER_VARIABLES, Launcher
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput

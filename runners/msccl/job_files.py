@@ -22,7 +22,7 @@ from chorale.runners.msccl.commands import (
     size_mismatch,
     size_progressions,
 )
-from chorale.runners.nccl.rank import PROGRAM, PROGRAM_FOLDER
+from chorale.runners.nccl.parameters import PROGRAM, PROGRAM_FOLDER
 from chorale.runners.process_launch.launchers import MPI_TYPE, STEP, Launcher, gpus_per_node, launch_command
 from chorale.runners.process_launch.slurm import HYDRA_SCRIPT, OPEN_MPI_ARGUMENTS
 from chorale.synth.collective import CollectiveName

@@ -14,6 +14,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.program import Protocol
 
+PROGRAM_FOLDER, PROGRAM = "algorithms", "program.xml"
+"""Folder and file of the program for a runtime of MSCCL XML, which may crash if its folder holds other files."""
+
 Version = tuple[int, int]
 """Major and minor version of NCCL; RCCL reports the version of the NCCL that it follows."""
 

@@ -21,7 +21,15 @@ from chorale.runners.execution.rank_part import DataLayout, FramedSocket, Messag
 from chorale.runners.execution.started_ranks import greet_runner, meet_runner
 from chorale.runners.nccl.calls import Nccl, environment, find_library, load_runtime
 from chorale.runners.nccl.memory import GpuDevice, HostDevice, RankDevice
-from chorale.runners.nccl.parameters import ALGORITHMS, SYMMETRIC, process_variables, tuner_csv, tuner_row
+from chorale.runners.nccl.parameters import (
+    ALGORITHMS,
+    PROGRAM,
+    PROGRAM_FOLDER,
+    SYMMETRIC,
+    process_variables,
+    tuner_csv,
+    tuner_row,
+)
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.library_call import LibrarySettings
 from chorale.synth.programs.memory import BufferShape, Layout
@@ -29,8 +37,6 @@ from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, Transfer
 
 LOG, TABLE = "nccl.%p.log", "tuner.csv"
 """Files of the working folder; %p is the id of the process, as ranks of one launch may share the folder."""
-PROGRAM_FOLDER, PROGRAM = "algorithms", "program.xml"
-"""The program of a runtime for MSCCL XML, and its folder, which holds nothing else: such a runtime may crash then."""
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
