@@ -1,4 +1,4 @@
-"""The stages synthesize, verify, lower and check: separately, together, and with caches of earlier builds."""
+"""Runs the build stages synthesize, verify, lower and check: one by one, all together, or with a cache."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 
 
 def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-    """Synthesize, verify, lower and check. Never raises: an error is returned as a BuildFailure."""
+    """Synthesize, verify, lower and check. Never raises: every error is returned as a BuildFailure."""
     try:
         schedule = build_schedule(request.source, observe)
         return build_result(schedule, build_program(schedule.verified, request.lowering, observe), request.lowering)
@@ -31,9 +31,9 @@ def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult 
 def build_program(
     verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = unobserved
 ) -> LoweredProgram:
-    """Return the program of `verified`, written as text, read back and checked on its topology.
+    """Lower `verified` to a program, write it as text, read it back, and check it on its topology.
 
-    Raises InvalidInput for options beyond a limit, CheckFailed for a program that is not sound.
+    Raises InvalidInput if an option exceeds a limit, and CheckFailed if the program is wrong.
     """
     with observe("lowering"):
         program = lower(verified, lowering)
@@ -44,9 +44,9 @@ def build_program(
 
 
 def unexecuted_text(verified: VerifiedSchedule, lowering: LoweringOptions) -> str:
-    """Return the text of the program of `verified`, checked by reading it back, but not by executing it.
+    """Lower `verified` and return the text of the program. It is read back, but not executed symbolically.
 
-    Symbolic execution takes long for very many ranks. Raises InvalidInput and CheckFailed like `build_program`.
+    For very many ranks, symbolic execution takes too long. Raises InvalidInput and CheckFailed like `build_program`.
     """
     program = lower(verified, lowering)
     text = target_named(lowering.target).emit(program)
@@ -65,9 +65,9 @@ class SwitchPlan:
 
 
 def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> SwitchPlan:
-    """Return the plan of a schedule in which switches act, written as text, read back and checked on its topology.
+    """Lower a schedule in which switches act to a plan, write it as text, read it back, and check it on its topology.
 
-    Raises InvalidInput if no plan can do that, CheckFailed for an unsound plan.
+    Raises InvalidInput if the schedule cannot be expressed as a plan, and CheckFailed if the plan is wrong.
     """
     text = plan_text(switch_plan(verified.schedule.expand(), lowering))
     read_back = read_checked(text.encode(), verified.schedule.topology)
@@ -76,7 +76,7 @@ def build_switch_plan(verified: VerifiedSchedule, lowering: LoweringOptions) -> 
 
 
 def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:
-    """Return schedule and program as one value that can be pickled."""
+    """Combine schedule and program into a value that can be pickled."""
     schedule = built.verified.schedule
     return BuildResult(
         schedule_id=schedule.id,
@@ -93,13 +93,13 @@ def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: Loweri
 Value = TypeVar("Value")
 
 LARGEST_UNITS = 2**21
-"""Limit of cached units in memory: a transfer is 1 unit, an instruction 4; a unit takes about 50 bytes."""
+"""Size limit of a `MemoryCache`. A transfer counts as 1 unit, an instruction as 4; a unit takes about 50 bytes."""
 
 _INSTRUCTION_UNITS = 4
 
 
 class BuildCache(Protocol):
-    """Stores verified schedules and checked programs by the content ids of requests.
+    """Stores verified schedules and checked programs, by the content id of their request.
 
     Entries may be dropped at any time. A damaged entry counts as missing and raises nothing.
     """
@@ -114,10 +114,10 @@ class BuildCache(Protocol):
 
 
 class CachingBuilder:
-    """Builds requests one after the other, after a lookup in `caches`, the fastest first.
+    """Builds requests one after the other, and looks each up in `caches` first. The fastest cache should come first.
 
-    Many points of a search space share a schedule, or even a program, which is then not built again. `synthesized` and
-    `lowered` count the builds.
+    Many points of a search space share a schedule, or even a program, which is then built only once. `synthesized` and
+    `lowered` count how many schedules and programs were actually built.
     """
 
     def __init__(self, *caches: BuildCache) -> None:
@@ -126,7 +126,7 @@ class CachingBuilder:
         self.lowered = 0
 
     def build(self, request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-        """Return what `build` returns."""
+        """Build `request` or take the result from a cache; return the same as the function `build`."""
         try:
             schedule = self._schedule(request.source, observe)
             return build_result(schedule, self._program(request, schedule, observe), request.lowering)
@@ -155,7 +155,7 @@ class CachingBuilder:
 def _first_hit(
     caches: Sequence[BuildCache], look: Callable[[BuildCache], Value | None]
 ) -> tuple[Value | None, list[BuildCache]]:
-    """Return the value in the first cache that has it (None without one), and the caches before that."""
+    """Return the value from the first cache that has it (None if none does), and the caches tried before that one."""
     missed: list[BuildCache] = []
     for cache in caches:
         value = look(cache)
@@ -167,7 +167,7 @@ def _first_hit(
 
 @dataclass(slots=True)
 class _Entry:
-    """A schedule, and the programs lowered from it by the id of their request."""
+    """A schedule and the programs lowered from it. Programs are stored by the id of their request."""
 
     schedule: BuiltSchedule
     programs: dict[str, LoweredProgram] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class _Entry:
 
 
 class MemoryCache:
-    """A BuildCache in memory: schedules with their programs, the least recently used dropped first."""
+    """A BuildCache in memory. When it is full, the least recently used schedules are dropped with their programs."""
 
     def __init__(self, largest_units: int = LARGEST_UNITS) -> None:
         self._largest_units = largest_units
@@ -201,4 +201,4 @@ class MemoryCache:
         instructions = (len(block.instructions) for rank in program.program.ranks for block in rank.blocks)
         entry.units += _INSTRUCTION_UNITS * sum(instructions)
         while len(self._entries) > 1 and sum(entry.units for entry in self._entries.values()) > self._largest_units:
-            self._entries.popitem(last=False)  # never the latest
+            self._entries.popitem(last=False)  # the first entry is the least recently used

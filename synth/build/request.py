@@ -1,4 +1,4 @@
-"""Requests for schedules and programs, and the result or the failure of a build."""
+"""Requests for schedules and programs, and the results and failures of builds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_OPTIONS = Options()
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """A schedule to synthesize; every transfer is then split into `depth` transfers, one after the other."""
+    """A schedule to synthesize. Afterwards, every transfer is split into `depth` consecutive transfers."""
 
     topology: Topology
     collective: Collective
@@ -31,8 +31,10 @@ class ScheduleRequest:
 
     @property
     def id(self) -> str:
-        """Content id of everything that decides the schedule and its file, the spec of the topology included."""
-        options = [(item.name, getattr(self.options, item.name)) for item in fields(Options)]  # a schedule has an id
+        """Content id of everything that determines the schedule and its file, including the spec of the topology."""
+        options = [
+            (item.name, getattr(self.options, item.name)) for item in fields(Options)
+        ]  # of a schedule, only the id is hashed
         return content_id(
             {
                 "topology": self.topology.id,
@@ -47,14 +49,14 @@ class ScheduleRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """Which program to build: `source` is its schedule, `lowering` how it is lowered."""
+    """A program to build: the request for its schedule (`source`), and how to lower it (`lowering`)."""
 
     source: ScheduleRequest
     lowering: LoweringOptions
 
     @property
     def id(self) -> str:
-        """Content id of everything that decides the program."""
+        """Content id of everything that determines the program."""
         return content_id({"source": self.source.id, "lowering": asdict(self.lowering)})
 
 
@@ -63,8 +65,8 @@ class BuildResult:
     """A verified schedule, lowered, written as text, read back and checked.
 
     schedule:      the schedule as a Parquet file
-    program_id:    content id of the schedule's id and all lowering options: equal ids mean the same instructions
-    program_text:  the program in the dialect of its target
+    program_id:    content id of the schedule id and all lowering options; equal ids mean equal instructions
+    program_text:  the program in the text format of its target
     time_per_byte: T_B / M as a rational, in 1 / bandwidth_unit of the topology
     """
 
@@ -105,7 +107,7 @@ class BuildFailure:
 
 
 def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
-    """Return the content id of a lowered program; it does not depend on the buffer sizes."""
+    """Return the content id of a lowered program, which does not depend on the vector sizes it is used for."""
     moved = {name: getattr(lowering, name) for name in ("reads", "block_group", "pipeline_bytes", "ranks_per_box")}
     moved |= {} if lowering.threads is None else {"threads": lowering.threads}
     return content_id(

@@ -1,4 +1,4 @@
-"""The interface `Executor`, which maps a function over picklable tasks, and `SerialExecutor` for this process."""
+"""Defines the interface `Executor`, which maps a function over picklable tasks, and implements `SerialExecutor`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -8,22 +8,27 @@ Result = TypeVar("Result")
 Shared = TypeVar("Shared")
 
 Progress = Callable[[int, int], None]
-"""Called with (tasks done, tasks in all) after each finished task, in the caller's process."""
+"""Called with (finished tasks, total tasks) after each finished task, in the caller's process."""
 
 OnResult = Callable[[int, Any], None]
-"""Called with the index of a task in `tasks` and its result as soon as the result is there, in the caller's process and
-before `progress`: each task once, in the order in which they finish."""
+"""Called with the index of a task and its result, once per task, as soon as the task has finished.
+
+Calls happen in the caller's process, in the order in which tasks finish, and before the call of `progress`.
+"""
 
 
 class Executor(Protocol):
-    """Runs independent tasks somewhere: here, in a pool of processes, on a cluster.
+    """Runs independent tasks in this process, in a pool of processes, or on a cluster.
 
     Contract, checked by `tests/conformance/executor_kit.py`:
-    results come in the order of `tasks`, whatever order they finish in; `function` is a module-level
-    function called as `function(shared, task)`; `shared` travels once per worker, not once per task, and
-    must not be written to; an exception raised by `function` reaches the caller with its type; a worker
-    that dies is replaced and its tasks are done again, so `function` must be pure; KeyboardInterrupt
-    cancels what has not started, and the executor stays usable or is closed, never hangs.
+
+    - Results are returned in the order of `tasks`, regardless of the order in which tasks finish.
+    - `function` is a module-level function that is called as `function(shared, task)`.
+    - `shared` is sent once per worker, not once per task, and must not be modified.
+    - An exception raised by `function` reaches the caller with its type.
+    - A worker that dies is replaced and its tasks are repeated, so `function` must be pure.
+    - KeyboardInterrupt cancels tasks that have not started. Afterwards the executor can still be used or is closed; it
+      never hangs.
     """
 
     name: str
@@ -40,12 +45,12 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the workers; the executor must not be used afterwards. Safe to call twice."""
+        """Release the workers. The executor must not be used afterwards. Calling this twice is allowed."""
         ...
 
 
 class SerialExecutor:
-    """Runs tasks in the caller's process; other executors must give the same results."""
+    """Runs tasks in the caller's process. It is the reference: all other executors must give the same results."""
 
     name = "serial"
 
@@ -73,5 +78,5 @@ class SerialExecutor:
         return results
 
     def close(self) -> None:
-        """Refuse further calls of `map`."""
+        """Make further calls of `map` fail."""
         self._closed = True

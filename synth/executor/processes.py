@@ -1,4 +1,4 @@
-"""Worker processes, each behind a thread of a `ThreadPoolExecutor`, and the Executor that maps over them."""
+"""Implements the Executor that uses worker processes. One thread of a `ThreadPoolExecutor` serves each worker."""
 
 import logging
 import multiprocessing
@@ -24,21 +24,22 @@ Function = Callable[[Any, Any], Any]
 
 MAX_ATTEMPTS = 4
 _POLL_S = 0.5
-"""Longest single wait for workers. A Ctrl-C just before a wait does not interrupt it, so it is handled afterwards."""
+"""Longest single wait for workers, in seconds. Ctrl-C just before a wait is only handled after the wait."""
 
 _log = logging.getLogger("chorale.executor")
 
 
 def pickled(value: Any) -> bytes:
-    """Return `value` as bytes for the other end of a pipe between two processes of this program."""
+    """Pickle `value` to send it through a pipe between two processes of this program."""
     return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def serve(connection: Connection) -> None:
-    """Answer calls until the parent closes its end or dies. Ctrl-C is left to the parent.
+    """Run the loop of a worker: answer calls until the parent closes its end of the connection or dies.
 
-    Messages are pickled: first the environment of the parent; then ("share", value) or ("call", function, task), of
-    which only the second is answered, with (result, error). At the end a shared value with a method `close` is closed.
+    All messages are pickled. The first contains the environment variables of the parent. Then ("share", value) sets the
+    shared value, and ("call", function, task) is answered with (result, error). At the end, `close` of the shared value
+    is called if it has this method. Ctrl-C is ignored here and handled by the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shared: Any = None
@@ -74,11 +75,11 @@ class WorkerLostError(Exception):
 
 
 class WorkerProcess:
-    """A process that runs `serve`.
+    """A worker process, which runs `serve`.
 
-    It is forked from a clean server that has loaded the module `preload`, or spawned where there is no such server: a
-    plain fork would copy locks that other threads hold. Its pipe belongs to it alone, so that its death, even in the
-    middle of a message, breaks nothing else.
+    On Linux it is forked from a clean fork server that has imported the module `preload`; elsewhere it is spawned. A
+    plain fork would copy locks that other threads hold. Each process has its own pipe, so if it dies, even in the
+    middle of a message, the others are not affected.
     """
 
     def __init__(self, preload: str) -> None:
@@ -89,7 +90,7 @@ class WorkerProcess:
         self._process = context.Process(target=serve, args=(far_end,), daemon=True)
         with _starting():
             self._process.start()
-        far_end.close()  # now the worker alone holds it, and its death is seen here as the end of the stream
+        far_end.close()  # now only the worker holds this end, so if it dies, we see the end of the stream
         self._shared: bytes | None = None
         self._is_busy = False
         self._send(pickled(dict(os.environ)))
@@ -99,11 +100,11 @@ class WorkerProcess:
         return cast("int | None", self._process.pid)
 
     def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
-        """Return `function(shared, task)`, or raise what it raises.
+        """Return `function(shared, task)` as computed by the process, or raise the exception that it raises.
 
-        shared: a pickled value, which travels only if it is not that of the last call
+        shared: the pickled shared value; it is sent only if it differs from that of the previous call
 
-        Raises WorkerLostError if the process dies, TimeoutError if it does not answer within `limit_s`.
+        Raises WorkerLostError if the process dies, TimeoutError if it does not answer within `limit_s` seconds.
         """
         call = pickled(("call", function, task))
         if shared is not self._shared:
@@ -124,12 +125,18 @@ class WorkerProcess:
         return result
 
     def interrupt(self) -> None:
-        """Kill the process if it is busy; the call, in another thread, then raises WorkerLostError."""
+        """Kill the process if it is busy.
+
+        The `call` that waits for it in another thread then raises WorkerLostError.
+        """
         if self._is_busy:
             self._process.kill()
 
     def end(self, patience_s: float = 0.0) -> None:
-        """End the process: an idle one has `patience_s` to close its shared value; return when it is gone."""
+        """End the process and wait until it is gone.
+
+        An idle process gets `patience_s` seconds to close its shared value.
+        """
         self._connection.close()
         self._process.join(0.0 if self._is_busy else patience_s)
         self._process.kill()
@@ -151,9 +158,10 @@ class WorkerProcess:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """In this block processes start that do not run the main program again, and that no Ctrl-C reaches.
+    """Context in which to start processes, so that they ignore Ctrl-C and do not run the main program again.
 
-    They take no module from the working folder, where a user may have a file with the name of a library.
+    The processes import no modules from the working folder, because a user may have a file there that has the name of a
+    library.
     """
     main, safe_path = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -174,10 +182,10 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class ProcessPool:
-    """Up to `size` processes, which start when there is work for them. A thread waits for each.
+    """A pool of up to `size` processes, which are started when there is work for them. A thread waits for each.
 
-    A process that dies is replaced and its call is done again, at most `MAX_ATTEMPTS` times, so that functions must be
-    pure or bear a second call.
+    A process that dies is replaced and its call is repeated, with at most `MAX_ATTEMPTS` attempts. Functions must
+    therefore be pure, or at least tolerate a second call.
     """
 
     def __init__(self, size: int, preload: str) -> None:
@@ -188,16 +196,16 @@ class ProcessPool:
         self._is_closed = False
 
     def submit(self, function: Function, shared: bytes, task: Any) -> Future[Any]:
-        """Have a thread `call` a process."""
+        """Run `call` in one of the threads of the pool; return its future."""
         return self.threads.submit(self.call, function, shared, task)
 
     def call(self, function: Function, shared: bytes, task: Any, limit_s: float | None = None) -> Any:
-        """Return `function(shared, task)`, computed by the process of this thread, which must be one of `threads`.
+        """Return `function(shared, task)`, computed by the process of the current thread, one of `threads`.
 
-        shared: what `shared_message` returns; it is sent once to each process
+        shared: a result of `shared_message`; it is sent to each process once
 
-        Raises what the function raises, Unavailable if every attempt killed its process, and TimeoutError if there is
-        no answer within `limit_s`, after killing the process.
+        Raises the exception of the function, Unavailable if the process died in every attempt, and TimeoutError if
+        there is no answer within `limit_s` seconds; the process is then killed.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -216,7 +224,7 @@ class ProcessPool:
         raise AssertionError
 
     def close(self, patience_s: float = 0.0) -> None:
-        """Drop all work and end the processes; see `WorkerProcess.end`. Safe to call twice."""
+        """Cancel all work and end the processes (see `WorkerProcess.end`). Calling this twice is allowed."""
         self._is_closed = True
         self.threads.shutdown(wait=False, cancel_futures=True)
         with _starts:
@@ -246,16 +254,16 @@ class ProcessPool:
 
 
 def shared_message(value: Any) -> bytes:
-    """Return the shared value of calls as the message that brings it to a process."""
+    """Return the message that sends the shared value of calls to a process."""
     return pickled(("share", value))
 
 
 class ProcessExecutor:
-    """Maps over `workers` processes, which start when a map has work for them and live until `close`.
+    """Maps over up to `workers` processes, which are started when there is work for them and live until `close`.
 
-    `shared` is pickled once per map and sent once to each worker that takes part. After an exception or
-    KeyboardInterrupt the workers are killed, busy or not, and the next map starts new ones. Should the program itself
-    be killed, its workers finish the task at hand and end. Not thread-safe.
+    `shared` is pickled once per map and sent once to each participating worker. After an exception or KeyboardInterrupt
+    all workers are killed, and the next map starts new ones. If the program itself is killed, its workers finish their
+    current task and then end. Not thread-safe.
     """
 
     name = "processes"

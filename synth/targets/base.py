@@ -1,4 +1,4 @@
-"""The Target interface: writes programs as text of one format and reads them back."""
+"""Defines the interface `Target`. A target writes programs in one text format and reads them back."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Lifted(Generic[P_co]):
-    """A program that was read back.
+    """A program that was read from text.
 
-    findings:     faults of the text that a Program cannot express
-    out_of_place: the same instructions for the other placement, if the text is for both
-    notices:      what runtimes ignore silently, although the author may not have meant it
+    findings:     faults of the text that cannot be represented in a Program
+    out_of_place: the out-of-place version of the program, if the text is valid both in place and out of place
+    notices:      parts of the text that runtimes silently ignore, although the author may have intended them
     """
 
     program: P_co
@@ -33,8 +33,8 @@ class Lifted(Generic[P_co]):
 class Target(Protocol):
     """Writes programs as text of one format and reads them back.
 
-    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its reader
-    refuses; reading the text gives an equal program without findings. A target has no state.
+    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic, and its output can always be read
+    back, which gives an equal program without findings. A target has no state.
     """
 
     @property
@@ -52,7 +52,8 @@ class Target(Protocol):
 class XmlTarget:
     """A target whose documents nest algo > gpu > tb > step.
 
-    Targets with the same form of steps, with one wait at most or with all (`limits.single_wait`), read the same bodies.
+    There are two forms of steps: with at most one wait, or with all waits (see `limits.single_wait`). Targets with the
+    same form can read the body of each other's documents.
     """
 
     name: str
@@ -65,16 +66,16 @@ class XmlTarget:
 
     @abstractmethod
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Return whether a document with the outermost element `root` and its `attributes` is for this target."""
+        """Return whether a document is for this target, given the name of its root element and its `attributes`."""
 
     @abstractmethod
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the outermost element for `program`."""
+        """Return the attributes of the root element for `program`."""
 
     @abstractmethod
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program that `attributes` of the root and `body` describe for this target."""
+        """Build the program from the `attributes` of the root element and the `body`, by the rules of this target."""
 
     def stated_max_bytes(self, max_bytes: int) -> int:
-        """Return the value of `maxBytes` of a file for vectors of up to `max_bytes`."""
+        """Return the value to write to `maxBytes` in a file for vectors of up to `max_bytes`."""
         return max_bytes

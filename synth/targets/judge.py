@@ -1,4 +1,4 @@
-"""Judges programs: which rules a program breaks, up to which size it is correct, and further notices."""
+"""Checks programs: which rules a program breaks, up to which vector size it is correct, and what else to know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chorale.synth.topology.relabelling import process_network
 from chorale.synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]
-"""Whether data can travel from one rank to another, directly or through others."""
+"""Returns whether data can travel from the first rank to the second, directly or through other nodes."""
 
 _ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND, Op.REDUCE})
 _HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
@@ -28,7 +28,7 @@ _HARMLESS_TO_RESULTS = _HARMLESS_TO_EXECUTE | {"route"}
 
 
 def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
-    """Return the faults of the text, then the rules that the program breaks when it runs on `topology`."""
+    """Return the verdict on a program that was read: faults of its text, then rules that it breaks on `topology`."""
     other = tuple(rank_count_violations(lifted.program, topology))
     verdict = judge_program(lifted.program, None if other else reachability(network_of(lifted.program, topology)))
     found = [*lifted.findings, *other, *verdict.violations]
@@ -41,14 +41,14 @@ def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
 def judge_program(program: AnyProgram, connected: Connected | None = None) -> Verdict:
     """Return the verdict on `program`.
 
-    First come the rules that need no execution: limits of the target, buffers, peers, connections, waits. If the
-    program can be executed at all, what it does is checked: races, deadlocks, results of chunks that were never
-    written, wrong sums, wrong results, a changed input; for one-sided operations also writes that may come after the
-    call.
+    First the structure is checked: limits of the target, buffers, peers, connections and waits. If the program
+    can be executed at all, it is then executed symbolically to find races, deadlocks, reads of chunks that were never written, wrong sums,
+    wrong results and changed inputs. For one-sided operations, writes that may arrive after the end of the call are
+    found too.
 
     Args:
         program: A program in any form.
-        connected: Which ranks the network connects; None if it connects all.
+        connected: Tells whether the network has a path between two ranks; None if all ranks are connected.
     """
     found = _structure(program)
     if connected is not None:
@@ -77,9 +77,9 @@ def judge_program(program: AnyProgram, connected: Connected | None = None) -> Ve
 
 
 def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
-    """Return every rule that `program` breaks; an empty list means that it does what its collective says.
+    """Return every rule that `program` breaks; an empty list means that it executes its collective correctly.
 
-    This holds at the sizes that `judge_program` reports. `connected`: which ranks the network connects.
+    The result is valid up to the vector size that `judge_program` reports. `connected`: as in `judge_program`.
     """
     return list(judge_program(program, connected).violations)
 
@@ -92,10 +92,10 @@ def bounded(program: AnyProgram, max_bytes: int | None) -> AnyProgram:
 
 
 def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramViolation]:
-    """Return why `program` cannot be executed on `topology`, whether or not its results would be correct.
+    """Return the violations because of which `program` cannot be executed on `topology` at all.
 
-    These are the rules that need no execution, except those that an interpreter does not care about: limits of its
-    target, ranks without a block, and the declared number of channels.
+    Only structural rules are checked, not results. Rules that do not matter to an interpreter are left out: limits of
+    the target, ranks without a block, and the declared number of channels.
     """
     other = list(rank_count_violations(program, topology))
     structure = structure_violations(program) if isinstance(program, Program) else _structure(program)
@@ -104,9 +104,9 @@ def execution_blockers(program: AnyProgram, topology: Topology) -> list[ProgramV
 
 
 def reachability(topology: Topology) -> Connected:
-    """Return a function that says whether a path of links leads from one node to another.
+    """Return a function (source, target) that tells whether a path of links leads from one node to another.
 
-    O(nodes + links) for the first question about each source.
+    O(nodes + links) for the first call with each source.
     """
     links = topology.links
     graph: nx.DiGraph[int] = nx.DiGraph(zip(links.src.tolist(), links.dst.tolist(), strict=True))
@@ -122,12 +122,12 @@ def reachability(topology: Topology) -> Connected:
 
 
 def network_of(program: AnyProgram, topology: Topology) -> Topology:
-    """Return the network whose compute nodes are the processes of `program`: ranks, and switches that act."""
+    """Return `topology`; if `program` has processes for switches, with these switches as compute nodes."""
     return process_network(topology) if rank_count(program) < len(program.ranks) else topology
 
 
 def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
-    """Yield faults if `program` does not have the ranks of `topology`, or uses switches that cannot do that."""
+    """Yield a violation if `program` has another number of ranks than `topology`, or uses switches that cannot act."""
     if rank_count(program) != topology.compute_count:
         message = f"the program is for {rank_count(program)} ranks, the topology has {topology.compute_count}"
         yield ProgramViolation.at("ranks", message)
@@ -144,7 +144,7 @@ def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[P
 
 
 def _flush_notices(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
-    """Yield the first `pwsf`, which is correct by its description and wrong in the executors of MSCCL++ 0.8 and 0.9."""
+    """Yield a notice for the first `pwsf`: it is valid, but the executors of MSCCL++ 0.8 and 0.9 have a bug in it."""
     for rank, body in enumerate(plan.ranks):
         for number, block in enumerate(body.blocks):
             if any(each.action is Action.PUT_SIGNAL_FLUSH for each in block.every_operation()):
@@ -160,7 +160,7 @@ def _structure(program: AnyProgram) -> list[ProgramViolation]:
     if isinstance(program, ExecutionPlan):
         return plan_structure_violations(program)
     if not isinstance(program, Program):
-        return []  # the library's own algorithm
+        return []  # the instructions of a library call are unknown
     return structure_violations(program, target_named(program.target).limits)
 
 

@@ -1,4 +1,4 @@
-"""Lifting: reads a program back from the text of any target and checks it against target, collective and network."""
+"""Reads programs from the text of any target and checks them against target, collective and network (lifting)."""
 
 import re
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ from chorale.synth.topology.topology import Topology
 def lift(text: bytes) -> Program:
     """Return the program in `text`, without checking what it does: see `read_program` for that.
 
-    The target is detected. The text may come from anywhere: it is parsed in bounded memory, without entities and
-    external references.
+    The target is detected from the text. Untrusted text is safe: parsing needs bounded memory, and entities and
+    external references are not expanded.
 
     Raises:
-        InvalidInput: The text is no program of a known target, or has a fault that a Program cannot express.
+        InvalidInput: The text is not a program of a known target, or has a fault that a Program cannot represent.
 
     >>> from synth import LoweringOptions, SerialExecutor, lower, parse_collective, parse_topology, synthesize
     >>> from chorale.synth.targets.registry import target_named
@@ -48,16 +48,16 @@ def lift(text: bytes) -> Program:
 
 
 def lift_code(text: bytes) -> AnyProgram:
-    """Return the program, plan or call of a library in `text`; InvalidInput as for `lift`."""
+    """Return the program, plan or library call in `text`; raises InvalidInput like `lift`."""
     if is_library_text(text):
         return parse_library_call(text)
     return parse_plan(text) if _is_plan_text(text) else lift(text)
 
 
 def lift_with_findings(text: bytes, collective: CustomCollective | None = None) -> Lifted[Program]:
-    """Return the program as `lift` does, with all faults of the text that a Program cannot express.
+    """Read a program like `lift`, but return faults of the text as findings instead of raising them.
 
-    collective: what the program is for, if the text does not contain it
+    collective: definition of the custom collective, needed if the text only contains its name
     """
     document = read_xml(text, collective)
     return document.target.assemble(document.attributes, document.body)
@@ -76,7 +76,7 @@ class XmlDocument:
         return any(len(rank.columns.op) for rank in self.body.ranks)
 
     def fitting_targets(self) -> list[str]:
-        """Return the targets whose rules the document keeps. O(targets * instructions)."""
+        """Return the names of all targets whose rules the document satisfies. O(targets * instructions)."""
         return [target.name for target in XML_TARGETS if self._fits(target)]
 
     def _fits(self, target: XmlTarget) -> bool:
@@ -90,7 +90,7 @@ class XmlDocument:
 
 
 def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocument:
-    """Return the document in `text`; InvalidInput if it is no program of a known target. O(bytes)."""
+    """Parse `text`; raise InvalidInput if it is not a program of a known target. O(bytes)."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
     chosen: list[XmlTarget] = []
@@ -106,16 +106,16 @@ def read_xml(text: bytes, collective: CustomCollective | None = None) -> XmlDocu
 
     root, body = read_document(text, choose)
     document = XmlDocument(chosen[0], root.for_collective(collective), body)
-    # MSCCL's scanner reads no steps of several waits; without any step it may take a text of either form.
+    # The MSCCL scanner cannot read steps with several waits. A text without steps is valid in both forms.
     if chosen[0].limits.single_wait or not document.has_steps:
         body = body._replace(text_findings=text_findings(text.decode(errors="replace")))
     return XmlDocument(document.target, document.attributes, body)
 
 
 def fitting_targets(text: bytes) -> list[str]:
-    """Return all targets whose rules `text` keeps, whichever it was written for; InvalidInput as for `lift`.
+    """Return the names of all targets that could load `text`, not only of the one it was written for.
 
-    These are the rules of the text, the limits and everything else that needs no execution.
+    Checks the syntax, the limits and all other rules that need no execution. Raises InvalidInput like `lift`.
     O(bytes + targets * instructions).
     """
     return read_xml(text).fitting_targets()
@@ -123,10 +123,10 @@ def fitting_targets(text: bytes) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class LiftResult:
-    """A program that was read back and judged.
+    """A program that was read from text and checked.
 
     program:         the program, restricted to the sizes at which it cannot deadlock
-    fitting_targets: the targets whose rules of text, structure and limits the file keeps
+    fitting_targets: names of all targets whose syntax, structure and limits the file satisfies
     """
 
     program: AnyProgram
@@ -135,7 +135,7 @@ class LiftResult:
 
     @property
     def text(self) -> str:
-        """The program as its target writes it; only for programs without violations."""
+        """The text of the program in the format of its target. Only valid if there are no violations."""
         if isinstance(self.program, ExecutionPlan):
             return plan_text(self.program)
         assert isinstance(self.program, Program)
@@ -143,9 +143,9 @@ class LiftResult:
 
 
 def read_program(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> LiftResult:
-    """Return the program in `text`, checked on `topology`; InvalidInput if it is no program of a known target.
+    """Read the program in `text` and check it on `topology`; InvalidInput if it is not a program of a known target.
 
-    collective: what the program is for, if the text does not contain it
+    collective: definition of the custom collective, needed if the text only contains its name
     """
     if _is_plan_text(text):
         plan = parse_plan(text, collective=collective)
@@ -158,16 +158,16 @@ def read_program(text: bytes, topology: Topology, collective: CustomCollective |
 
 
 def read_checked(text: bytes, topology: Topology, collective: CustomCollective | None = None) -> AnyProgram:
-    """Return the program in `text`, which does what its collective says on `topology`.
+    """Return the program in `text` after checking that it executes its collective correctly on `topology`.
 
     Args:
         text: A program file.
         topology: The network.
-        collective: What the program is for, if the text does not contain it.
+        collective: Definition of the custom collective, needed if the text only contains its name.
 
     Raises:
-        CheckFailed: It does something else.
-        InvalidInput: It is too large for the check.
+        CheckFailed: The program is wrong.
+        InvalidInput: The program is too large for the check.
     """
     lifted = read_unchecked(text, collective)
     verdict = judge(lifted, topology)
@@ -181,7 +181,7 @@ def read_checked(text: bytes, topology: Topology, collective: CustomCollective |
 
 
 def read_unchecked(text: bytes, collective: CustomCollective | None = None) -> Lifted[AnyProgram]:
-    """Return the program in `text`, before any check of what it does; `collective` as in `read_program`."""
+    """Return the program in `text` without checking what it does. `collective`: as in `read_program`."""
     if is_library_text(text):
         return Lifted(parse_library_call(text), ())
     if _is_plan_text(text):
@@ -198,12 +198,12 @@ _END = re.compile(r" */?>\Z")
 
 
 def with_max_bytes(text: bytes, max_bytes: int) -> bytes:
-    """Return `text`, an XML program, with an attribute that keeps its runtime from using it above `max_bytes`.
+    """Limit an XML program to vectors of up to `max_bytes`, by an attribute that its runtime respects; return the text.
 
-    If the text has several documents, the first <algo> gets the attribute. O(bytes).
+    If the text has several documents, the attribute is added to the first <algo>. O(bytes).
 
     Raises:
-        InvalidInput: The text is no program, or has no room for a further attribute.
+        InvalidInput: The text is not a program, or the element already has the largest number of attributes.
     """
     document = read_xml(text)
     characters = text.decode()

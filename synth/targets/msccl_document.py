@@ -1,4 +1,4 @@
-"""Rules of the text that MSCCL's scanner has beyond XML."""
+"""Checks the syntax rules of the MSCCL scanner that go beyond XML."""
 
 import re
 from collections.abc import Iterator
@@ -7,17 +7,17 @@ from chorale.synth.programs.program import ProgramViolation
 
 MAX_ATTRIBUTES = 16
 LONGEST_VALUE = 255
-LONGEST_FIRST_WORD = 250  # of a comment: the scanner reads it as a name
+LONGEST_FIRST_WORD = 250  # characters; the scanner reads the first word of a comment as a name
 
 _TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)
 _STRICT_TAG = re.compile(r'</\w+>|<\w+(?: (?:\w+="[^"\r\n]*")?)*/?>')
-_USUAL_TAG = re.compile(r'</\w+>|<\w+(?: \w+="[^"&\r\n]{0,255}"){0,16}/?>')  # which breaks no rule
+_USUAL_TAG = re.compile(r'</\w+>|<\w+(?: \w+="[^"&\r\n]{0,255}"){0,16}/?>')  # a tag that breaks no rule
 _VALUE = re.compile(r'"([^"]*)"')
 _FIRST_WORD = re.compile(r"<!--([^ >/\r\n]*)")
 
 
 def text_findings(text: str) -> tuple[ProgramViolation, ...]:
-    """Return the rules of the scanner that `text`, well-formed XML, breaks; one finding per rule. O(characters)."""
+    """Return one finding for each scanner rule that `text` breaks; it must be well-formed XML. O(characters)."""
     found: dict[str, ProgramViolation] = {}
     for message, offset in _faults(text):
         if message not in found:

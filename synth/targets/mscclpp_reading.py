@@ -1,4 +1,4 @@
-"""Reads execution plans of MSCCL++ 0.8.0 to 0.10, with all their operations, from untrusted JSON."""
+"""Reads execution plans of MSCCL++ 0.8.0 to 0.10 from untrusted JSON. All operations are supported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_INTEGER = 2**64 - 1
 
 
 class JsonFields:
-    """One JSON object from an untrusted file, and its place in the file for error messages."""
+    """A JSON object from an untrusted file. Knows its place in the file, for error messages."""
 
     __slots__ = ("_values", "_where")
 
@@ -72,7 +72,7 @@ class JsonFields:
         return JsonFields(self._values[name], f"{name} of {self._where}") if name in self._values else None
 
     def error(self, rule: str, value: object, hint: str) -> InvalidInput:
-        """Return the error that something in this object breaks `rule`."""
+        """Return an error that says which rule `value` breaks and where this object is in the file."""
         return InvalidInput(f"{rule} ({self._where})", value, hint)
 
     def _get(self, name: str, default: Any) -> Any:
@@ -106,9 +106,9 @@ _KINDS: tuple[Kind, ...] = ("memory", "port", "switch")
 
 
 def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomCollective | None = None) -> ExecutionPlan:
-    """Return the plan in `text`; InvalidInput if it is none.
+    """Parse the plan in `text`; InvalidInput if it is not a valid plan.
 
-    collective: what the plan is for, whatever the text contains
+    collective: a custom collective that replaces the one named in the text
     """
     if len(text) > most_bytes:
         raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
@@ -143,7 +143,7 @@ def parse_plan(text: bytes, most_bytes: int = MAX_BYTES, collective: CustomColle
 
 
 def is_plan_text(text: bytes) -> bool:
-    """Return whether `text` is a JSON object with the work of each rank of a plan, unlike a schedule."""
+    """Return whether `text` looks like a plan, which is a JSON object with a list of ranks, rather than a schedule."""
     require_small_json(text, "a schedule or plan")
     try:
         root = json.loads(text)

@@ -1,7 +1,7 @@
 """Writes JSON execution plans of MSCCL++ (microsoft/mscclpp): puts, signals, packets and switches between GPUs.
 
-The format has no version. The loaders of 0.8.0 to 0.10 define it, and all of them read what lowering writes. Keys that
-the loader ignores (`root`, `origin`) are ours.
+The format has no version number; it is defined by the loaders of releases 0.8.0 to 0.10. All of them can read the plans
+that Chorale writes. The keys `root` and `origin` are additions of Chorale that the loaders ignore.
 """
 
 import json
@@ -38,7 +38,7 @@ LIMITS = TargetLimits(
     resident_threadblocks=108,
     waitable_threadblocks=1024,
     blocks_per_direction=1024,
-    steps=2**20,  # longer blocks are cut
+    steps=2**20,  # a nominal limit: longer blocks are cut
     waits=2**20,
     single_wait=False,
     count=2**20,
@@ -56,13 +56,19 @@ LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class MscclppJson:
-    """Target `mscclpp-json`. Limits: every block is on the GPU at once, with up to 1024 threads."""
+    """Target `mscclpp-json`.
+
+    Its limits assume that all blocks, of up to 1024 threads, run on the GPU simultaneously.
+    """
 
     name: str = TARGET
     limits: TargetLimits = LIMITS
 
     def emit(self, program: Program) -> str:
-        """Return the text of `program` as one-sided operations; InvalidInput if the executor would not accept it."""
+        """Translate `program` to one-sided operations; return their text.
+
+        InvalidInput if the executor would reject it.
+        """
         require_valid_structure(program, self.limits, self.name)
         plan = plan_of(program)
         for violation in plan_structure_violations(plan):
@@ -78,7 +84,7 @@ Json = dict[str, Any]
 def plan_text(plan: ExecutionPlan) -> str:
     """Return the text of `plan`; equal plans give equal bytes.
 
-    The executor stores what it has set up under the name of a plan, so the name ends with a digest of everything else.
+    The executor caches its state by the name of the plan, so the name ends with a digest of all other contents.
     """
     document = {**_head(plan), "gpus": [_rank(number, rank) for number, rank in enumerate(plan.ranks)]}
     digest = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:8]

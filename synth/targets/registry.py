@@ -1,4 +1,4 @@
-"""The targets that programs can be written for and read from, and what a program uses of its target."""
+"""Lists all targets, finds them by name, and computes how much of its target's resources a program uses."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,10 @@ from chorale.synth.targets.xml_targets import MscclExecutorXml, MscclXml, OneCcl
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Largest values over the ranks of a program; `steps_max` counts steps as written, or operations of a plan."""
+    """Resources of a program.
+
+    Values are the largest over its ranks; `steps_max` counts steps in the file or operations.
+    """
 
     channels: int
     threadblocks_max: int
@@ -24,7 +27,7 @@ class Resources:
 
 
 def resources_of(program: AnyProgram) -> Resources:
-    """Return what `program` uses of its target."""
+    """Return the resources of its target that `program` uses."""
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),
@@ -42,7 +45,7 @@ def _steps(program: AnyProgram) -> list[int]:
 
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())
-"""The first target that recognises a document reads it."""
+"""All XML targets. A document is read by the first target that recognises it."""
 _ALL: tuple[Target, ...] = (*XML_TARGETS, MscclppJson())
 TARGET_ALIASES = {
     "msccl": "msccl-xml",
@@ -51,7 +54,7 @@ TARGET_ALIASES = {
     "mscclpp": "mscclpp-json",
     "oneccl": "oneccl-xml",
 }
-"""Names of runtimes, in lower case without separators, and their targets."""
+"""Maps names of runtimes (lower case, without separators) to targets."""
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 
 
@@ -61,5 +64,5 @@ def target_named(name: str) -> Target:
 
 
 def is_in_place_by_default(collective: Collective, target: str) -> bool:
-    """Whether input and output of programs of `collective` for `target` share memory by default."""
+    """Return whether programs of `collective` for `target` are in place by default."""
     return collective.name != CollectiveName.ALLTOALL or target_named(target).limits.alltoall_in_place

@@ -1,7 +1,8 @@
-"""Reads program documents from untrusted XML: no entities, no DTD, sizes checked first, objects of one rank at a time.
+"""Reads program documents from untrusted XML: entities and DTDs are refused, and sizes are checked before parsing.
 
-Elements nest algo > gpu > tb > step. In the form of MSCCL a step has at most one wait, and further ones stand on `nop`
-steps before it. In our form a step has all its waits. Ranks become columns when they end.
+Elements are nested as algo > gpu > tb > step. In the MSCCL form, a step has at most one wait, and additional waits are
+on `nop` steps before it. In the Chorale form (oneccl-xml), a step has all its waits. To save memory, each rank is
+converted to columns as soon as its element ends.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from chorale.synth.targets.xml_writing import MAX_VALUE_CHARACTERS, NOP
 
 MAX_TEXT_BYTES = 2**30
 MAX_ELEMENTS = 2**24
-"""Elements of a text, which take some 100 bytes of memory each."""
+"""Largest number of elements in a text. Each takes about 100 bytes of memory."""
 MAX_ATTRIBUTES = 16
-MAX_TAG_BYTES = 2**21  # more than 16 of the longest values, and of comments
+MAX_TAG_BYTES = 2**21  # limit for tags and comments; more than 16 of the longest values need
 SLICE_BYTES = 2**16
 MAX_DOCUMENTS = 64
 MAX_KINDS_SKIPPED = 20
@@ -42,18 +43,18 @@ _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
 _TYPES = {op.value: number for number, op in enumerate(OPS)}
 _NOP = len(OPS)
 STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
-"""The only attributes of a step in the form with all waits."""
+"""The attributes that a step may have in the form with all waits."""
 _SKIPPED = "skipped"
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "", _SKIPPED: ""}
 _FURTHER_DOCUMENT = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]
 _KNOWN_NUMBERS: dict[str, int] = {str(number): number for number in range(-1, 2**14)}
-"""Most numbers of most texts, which need no further check."""
+"""Fast path for frequent numbers, which need no further check."""
 
 
 class XmlAttributes:
-    """The attributes of one element, read with checks. Errors name the element and its line.
+    """Checked access to the attributes of one element. Errors name the element and its line.
 
-    collective: what the program is for, if it is not known from the file
+    collective: custom collective that the program executes, if it was given separately from the file
     """
 
     __slots__ = ("_element", "_line", "_values", "collective")
@@ -67,7 +68,7 @@ class XmlAttributes:
         self.collective = collective
 
     def for_collective(self, collective: CustomCollective | None) -> XmlAttributes:
-        """Return the attributes of a program for `collective`, whatever `coll` contains."""
+        """Return a copy in which `collective` replaces the collective named by the attribute `coll`."""
         return XmlAttributes(self._element, self._line, self._values, collective)
 
     @property
@@ -78,7 +79,7 @@ class XmlAttributes:
         return name in self._values
 
     def refuse_unknown(self, names: frozenset[str]) -> None:
-        """Raise InvalidInput for an attribute that is not among `names`."""
+        """Raise InvalidInput if there is an attribute that is not in `names`."""
         for name in sorted(self._values.keys() - names):
             raise InvalidInput(f"{self.location} has the unknown attribute {{}}", name, "remove it")
 
@@ -89,7 +90,7 @@ class XmlAttributes:
         return value
 
     def integer(self, name: str, default: int | None = None, least: int = -LARGEST_INTEGER) -> int:
-        """Return a plain decimal integer of 64 bits, at least `least`."""
+        """Return the value of attribute `name`: a decimal 64-bit integer, at least `least`."""
         number = _KNOWN_NUMBERS.get(self._values.get(name, ""))
         if number is not None and number >= least:
             return number
@@ -107,7 +108,7 @@ class XmlAttributes:
         return value == "1"
 
     def buffer(self, name: str) -> int:
-        """Return the index into BUFFERS of the buffer that a letter names."""
+        """Return the buffer that attribute `name` names by its letter, as an index into BUFFERS."""
         letter = self.text(name)
         if letter not in BUFFERS:
             raise InvalidInput(f"{name} of {self.location} must be i, o or s", repr(letter), "name one of the buffers")
@@ -115,12 +116,12 @@ class XmlAttributes:
 
 
 class DocumentBody(NamedTuple):
-    """The contents below the root of a document.
+    """The contents of a document below its root element.
 
     ranks:         what each rank executes
-    findings:      faults of elements that a Program cannot express
-    text_findings: where the text breaks the rules of the scanner of MSCCL, for steps of one wait
-    notices:       what readers ignore
+    findings:      faults of elements that cannot be represented in a Program
+    text_findings: violations of the syntax rules of the MSCCL scanner, for the form with one wait per step
+    notices:       elements that readers ignore
     """
 
     ranks: tuple[RankProgram, ...]
@@ -132,9 +133,9 @@ class DocumentBody(NamedTuple):
 class _Step(NamedTuple):
     """One step element.
 
-    op:        an index into OPS, or _NOP
-    places:    operands and chunks as in `RankColumns`
-    published: whether the text allows other blocks to wait for it
+    op:        index into OPS, or _NOP
+    places:    operands and number of chunks, as in `RankColumns`
+    published: whether the text allows other blocks to wait for this step
     """
 
     number: int
@@ -145,7 +146,7 @@ class _Step(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """One thread block element with its steps in file order."""
+    """One thread block element. Its steps are in file order."""
 
     id: int
     send: int
@@ -155,7 +156,7 @@ class _Block(NamedTuple):
 
 
 class _Rank(NamedTuple):
-    """One rank element with its blocks in file order."""
+    """One rank element. Its blocks are in file order."""
 
     id: int
     chunks: tuple[int, int, int]
@@ -163,17 +164,17 @@ class _Rank(NamedTuple):
 
 
 LimitsChooser = Callable[[Mapping[str, str]], TargetLimits]
-"""Returns the limits of the target of a document, given the attributes of its root; InvalidInput if there is none."""
+"""Finds the target of a document from its root attributes; returns its limits, or raises InvalidInput."""
 
 
 def read_document(
     text: bytes, choose: LimitsChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
 ) -> tuple[XmlAttributes, DocumentBody]:
-    """Return root and contents of `text`; InvalidInput if it is no such document. O(bytes) time.
+    """Parse a program document; return its root attributes and its contents. O(bytes) time.
 
-    Like the loaders of MSCCL, this ignores elements that they do not know, and takes the first <algo> if several
-    documents follow one another; the contents report it. oneccl-xml allows neither. Memory grows with the elements
-    only, and the first element too many, or too long, ends the reading.
+    Like the MSCCL loaders, this function ignores unknown elements, and reads the first <algo> if there are several
+    documents in a file. Both are reported as notices; in oneccl-xml they are errors. Memory use is proportional to the
+    number of elements. Reading stops with InvalidInput at the first element above a limit of number or length.
     """
     if len(text) > most_bytes:
         raise InvalidInput(f"a program must be at most {most_bytes} bytes", len(text), "split the collective")
@@ -200,9 +201,9 @@ def read_document(
 
 
 def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
-    """Parse the document that begins at byte `first`; return where the next one begins, None if there is none.
+    """Parse the document that begins at byte `first`; return the start of the next document, or None.
 
-    The text is passed slice by slice: the parser keeps a tag until its end, however far that is.
+    The text is passed in slices to limit memory, because the parser buffers a tag until its end.
     """
     view, parser = memoryview(text), builder.parser
     try:
@@ -221,7 +222,7 @@ def _parse(builder: _Builder, text: bytes, first: int) -> int | None:
 
 
 class _Builder:
-    """Handles the parser's events for one document. root, limits: None for a document of something else."""
+    """Handles parser events for one document. `root` and `limits` are None if it is not a program."""
 
     def __init__(self, choose: LimitsChooser, most_elements: int, elements_before: int) -> None:
         self.parser = expat.ParserCreate("utf-8")
@@ -244,7 +245,7 @@ class _Builder:
         self.elements = 0
 
     def body(self) -> DocumentBody:
-        """Return the ranks in the order of their numbers, and the faults that they cannot express."""
+        """Return the ranks in numerical order, with the faults that cannot be represented in a Program."""
         assert self.root is not None
         assert self.limits is not None
         count = rank_count(self.root, self.limits)
@@ -296,7 +297,7 @@ class _Builder:
             self._single_wait = self.limits.single_wait
 
     def _skip(self, element: str, parent: str, expected: str, line: int) -> None:
-        """Record an element that the loaders ignore; refuse it if they crash on it, and in oneccl-xml."""
+        """Record an unknown element. Raise InvalidInput if MSCCL loaders would crash on it, or in oneccl-xml."""
         if parent == "step" or (self.limits is not None and not self.limits.single_wait):
             rule = f"line {line} must hold <{expected}>" if parent != "step" else "a step must be empty"
             raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
@@ -327,7 +328,7 @@ def _refuse_doctype(name: str, *_rest: object) -> None:
 
 
 def rank_count(attributes: XmlAttributes, limits: TargetLimits) -> int:
-    """Return the number of ranks of a document; InvalidInput if it is more than its target takes."""
+    """Return the number of ranks of a document; InvalidInput if it is above the limit of the target."""
     count = attributes.integer("ngpus", least=1)
     if count > limits.ranks:
         raise InvalidInput(f"ngpus must be at most {limits.ranks}", count, "use fewer ranks")
@@ -335,7 +336,10 @@ def rank_count(attributes: XmlAttributes, limits: TargetLimits) -> int:
 
 
 def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
-    """Return a step: of MSCCL with one wait at most, or of ours with all waits. Only `waits` may be missing."""
+    """Parse a step, with at most one wait (MSCCL) or with all waits (Chorale).
+
+    Only the attribute `waits` is optional.
+    """
     waits: tuple[tuple[int, int], ...]
     if single_wait:
         block, step = attributes.integer("depid", least=-1), attributes.integer("deps", least=-1)
@@ -360,7 +364,7 @@ def _step(attributes: XmlAttributes, single_wait: bool) -> _Step:
 
 
 def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[ProgramViolation]]:
-    """Return the program that the elements of a rank describe, and the faults that instructions cannot express."""
+    """Convert the elements of a rank to its program; return also the faults that a Program cannot represent."""
     rank, findings = raw.id, []
     blocks = sorted(raw.blocks, key=lambda block: block.id)
     ids = [block.id for block in blocks]
@@ -386,7 +390,7 @@ def _program_of_rank(raw: _Rank, single_wait: bool) -> tuple[RankProgram, list[P
 
 
 _Waits = list[list[tuple[int, int]]]
-"""Block and instruction that each instruction of a rank waits for."""
+"""For each instruction of a rank, the (block, instruction) pairs that it waits for."""
 
 
 def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViolation]) -> _Waits:
@@ -404,11 +408,11 @@ def _plain_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViol
 def _folded_waits(rank: int, blocks: Sequence[_Block], findings: list[ProgramViolation]) -> _Waits:
     """Return the waits of each instruction, including those of the `nop` steps before it.
 
-    A wait ends when the block waited for publishes that step or a later one: a step that does not publish stands for
-    the next one that does. If there is none, the waiting block hangs, which is a finding.
+    A block publishes some of its steps. A wait for a step ends when that step or a later one is published. If no such
+    step is ever published, the waiting block hangs, which is reported as a finding.
     """
     index_of = {block.id: index for index, block in enumerate(blocks)}
-    targets: list[list[int | None]] = []  # of each step: the instruction whose end a wait for it needs
+    targets: list[list[int | None]] = []  # per step: the instruction that must be done before a wait for the step ends
     for block in blocks:
         found: list[int | None] = []
         number, publishing = sum(step.op != _NOP for step in block.steps), None

@@ -1,4 +1,4 @@
-"""The XML targets: the MSCCL runtime, its successor for NCCL, and our own, which interpreters on CPUs execute."""
+"""The XML targets: the MSCCL runtime, its successor for NCCL, and Chorale's own format, which runs on CPUs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from chorale.synth.targets.xml_writing import Attribute
 
 
 def _read_collective(attributes: XmlAttributes, alias: Mapping[str, str]) -> Collective:
-    """Return the collective named by `coll`, which may be an alias, with its `root` (0 if missing) if it is rooted."""
+    """Return the collective that `coll` names, possibly by an alias. Rooted collectives use `root`, 0 if missing."""
     if "coll" not in attributes:
         rule = f"{attributes.location} must say in coll which collective it is for; the runtimes refuse it without"
         raise InvalidInput(rule, "no coll", 'add coll="allreduce", or what the program does')
@@ -38,7 +38,10 @@ def _program_of(
     collective: Collective,
     max_bytes: int | None = None,
 ) -> Program:
-    """Return the program of a document as `target` reads it. max_bytes: largest vector, if `maxBytes` is not it"""
+    """Build the program of a document by the rules of `target`.
+
+    max_bytes: largest vector size in bytes; None if the attribute `maxBytes` contains it
+    """
     rank_count(attributes, target.limits)
     return Program(
         name=attributes.text("name", ""),
@@ -56,7 +59,7 @@ def _program_of(
 
 
 def _root(program: Program, **collective: Attribute) -> dict[str, Attribute]:
-    """Return the attributes that all targets have, and then those of the collective, which differ between targets."""
+    """Return the root attributes: those common to all targets, then those of the collective, which differ by target."""
     root: dict[str, Attribute] = {
         "name": program.name,
         "proto": program.protocol,
@@ -97,13 +100,16 @@ ONECCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class OneCclXml(XmlTarget):
-    """Target `oneccl-xml`: MSCCL's elements, several waits per step, wide limits; see docs/reference/programs.md."""
+    """Target `oneccl-xml`: like MSCCL, but with several waits per step and higher limits.
+
+    See docs/reference/programs.md.
+    """
 
     name: str = "oneccl-xml"
     limits: TargetLimits = ONECCL_LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Accept an `<algo>` whose `format` is this version."""
+        """Accept an `<algo>` element in which the attribute `format` names this version."""
         return root == "algo" and attributes.get("format") == FORMAT
 
     def root(self, program: Program) -> dict[str, Attribute]:
@@ -129,7 +135,7 @@ class OneCclXml(XmlTarget):
 
 
 def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
-    """Return the nodes of switches that act; their processes are the last ones of `ngpus`."""
+    """Return the nodes of the switches that act. Their processes are the last of the `ngpus` processes."""
     text = attributes.text("switches", "")
     if not text:
         return ()
@@ -142,15 +148,15 @@ def _read_switches(attributes: XmlAttributes) -> tuple[int, ...]:
 
 
 # MSCCL (microsoft/msccl) reads files with a character scanner instead of an XML parser, and each rank checks only its
-# own part, so a fault may hang the job. The writer keeps to the narrow form that the scanner takes, and the reader
-# reports everything that the runtime would refuse or misread.
+# own part, so a faulty file may hang the job. Therefore the writer uses only syntax that the scanner understands, and
+# the reader reports everything that the runtime would reject or misread.
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute its built-in alltoall instead of the file
-MIN_THREADS = 64  # numbers below it, and those that are no power of two, can make a call fail
+MIN_THREADS = 64  # smaller numbers, and numbers that are not powers of two, can make a call fail
 LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
-DEFAULT_MAX_BYTES = 2**27 - 1  # if a file has no upper bound
-MAX_SCRATCH_BYTES = 2**34  # allocated when a communicator is made, for a vector of the largest size
+DEFAULT_MAX_BYTES = 2**27 - 1  # applies if a file states no upper bound
+MAX_SCRATCH_BYTES = 2**34  # allocated for the largest vector when a communicator is created
 
 MSCCL_LIMITS = TargetLimits(
     ranks=1024,
@@ -177,7 +183,7 @@ MSCCL_LIMITS = TargetLimits(
 
 @dataclass(frozen=True, slots=True)
 class MscclXml(XmlTarget):
-    """Target `msccl-xml`. The smallest current data-centre GPU runs 108 blocks at once."""
+    """Target `msccl-xml`. The block limit is 108, the number that the smallest current data-centre GPU can run."""
 
     name: str = "msccl-xml"
     limits: TargetLimits = MSCCL_LIMITS
@@ -187,7 +193,7 @@ class MscclXml(XmlTarget):
         return root == "algo" and "format" not in attributes
 
     def root(self, program: Program) -> dict[str, Attribute]:
-        """Return the attributes of the outermost element. `maxBytes` is one higher, because it is exclusive."""
+        """Return the attributes of the root element. `maxBytes` is one byte higher, because the runtime excludes it."""
         if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
             rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
             raise InvalidInput(rule, program.name, "choose another name")
@@ -199,13 +205,13 @@ class MscclXml(XmlTarget):
             minBytes=program.min_bytes,
             maxBytes=(program.max_bytes or LARGEST_BYTES) + 1,
         )
-        # The runtime ignores what it does not know; these two are for reading the file back.
+        # The runtime ignores unknown attributes. Chorale needs these two to read the file back.
         if program.collective.root is not None:
             root["root"] = program.collective.root
         return root | {"origin": program.origin} if program.origin else root
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program of `body`, and everything that the runtime would refuse or misread."""
+        """Return the program of `body`, with a finding for everything that the runtime would reject or misread."""
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
         max_bytes = 0 if above > LARGEST_BYTES else above - 1
         program = _program_of(self, attributes, body, _read_collective(attributes, {}), max_bytes)
@@ -213,7 +219,7 @@ class MscclXml(XmlTarget):
         return Lifted(program, findings, notices=body.notices)
 
     def stated_max_bytes(self, max_bytes: int) -> int:
-        """Return one more byte: the runtime's bound is exclusive."""
+        """Return `max_bytes` + 1, because the upper bound of the runtime is exclusive."""
         return max_bytes + 1
 
 
@@ -250,18 +256,19 @@ EXECUTOR_LIMITS = replace(
 class MscclExecutorXml(XmlTarget):
     """Target `msccl-executor-xml`: the MSCCL executor for NCCL (Azure/msccl-executor-nccl).
 
-    Scanner and steps are those of msccl-xml. The header differs: the placement has two flags, both bounds of the size
-    are required and inclusive, reduce-scatter is one word, and the default build takes 64 steps per block. A faulty
-    file makes the creation of every communicator of its size fail.
+    The scanner and the steps are the same as for msccl-xml. The header differs: there are two flags for in-place and
+    out-of-place, both size bounds are required and inclusive, and reduce-scatter is written as one word. The default
+    build allows 64 steps per block. A faulty file breaks the creation of every communicator with its number of ranks.
     """
 
     name: str = "msccl-executor-xml"
     limits: TargetLimits = EXECUTOR_LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Accept our own mark, and what only this runtime takes: its reduce-scatter, both placements, no bound.
+        """Accept files that Chorale marked for this runtime, and files with features that only this runtime supports.
 
-        A file that both runtimes take is read as one of the older runtime.
+        These features are its name of reduce-scatter, both placements in one file, and no size bound. A file that both
+        runtimes could load is treated as a file for the older runtime.
         """
         if root != "algo" or "format" in attributes:
             return False
@@ -285,7 +292,7 @@ class MscclExecutorXml(XmlTarget):
             outofplace=int(not program.in_place),
             minBytes=program.min_bytes,
             maxBytes=program.max_bytes,
-            # The runtime ignores what it does not know; the rest is for reading the file back.
+            # The runtime ignores unknown attributes. Chorale needs them to read the file back.
             target=self.name,
         )
         if program.collective.root is not None:
@@ -293,7 +300,10 @@ class MscclExecutorXml(XmlTarget):
         return root | {"origin": program.origin} if program.origin else root
 
     def assemble(self, attributes: XmlAttributes, body: DocumentBody) -> Lifted[Program]:
-        """Return the program of `body`, in place if it serves both placements, and the faults of its text."""
+        """Return the program of `body` and the faults of its text.
+
+        In place, if the file is valid for both placements.
+        """
         collective = _read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value})
         program = _program_of(self, attributes, body, collective)
         both = program.in_place and attributes.flag("outofplace", False)
@@ -305,7 +315,7 @@ class MscclExecutorXml(XmlTarget):
 _KNOWN = frozenset(
     f"allreduce allgather {REDUCE_SCATTER} alltoall alltoallv broadcast reduce send recv gather scatter".split()
 )
-"""Values of `coll` that the loader knows."""
+"""Values of `coll` that the loader accepts."""
 
 
 def _executor_findings(attributes: XmlAttributes, program: Program) -> Iterator[ProgramViolation]:

@@ -1,7 +1,7 @@
-"""Writes program documents: one element per line, one space between attributes, so equal programs have equal bytes.
+"""Writes program documents. Equal programs give equal bytes: one element per line, one space between attributes.
 
-In one form a step has all its waits. In the other form it has at most one, and further ones stand on `nop` steps before
-it.
+There are two forms. In one, a step has all its waits. In the other, it has at most one, and additional waits are on
+`nop` steps before it.
 """
 
 import re
@@ -14,7 +14,7 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import BUFFERS, OPS, RankColumns, RankProgram, ends_of
 
 MAX_VALUE_CHARACTERS = 65536
-LONGEST_VALUE = 255  # for everything except steps; more is not kept by the reader of MSCCL
+LONGEST_VALUE = 255  # limit for all values except those of steps; the MSCCL reader cuts longer ones
 NOP = "nop"
 _NOP_OPERANDS = f'" type="{NOP}" srcbuf="i" srcoff="-1" dstbuf="i" dstoff="-1" cnt="0'
 _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
@@ -26,12 +26,12 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], s
     """Return the text of a program. O(instructions + waits).
 
     Args:
-        root: Attributes of the outermost element.
+        root: Attributes of the root element.
         ranks: What each rank executes.
         single_wait: Whether a step has at most one wait.
 
     Raises:
-        InvalidInput: A value is longer than readers accept, or has characters that they do not accept.
+        InvalidInput: A value is too long for readers, or has characters that they do not accept.
     """
     for key, value in root.items():
         if isinstance(value, str) and (len(value) > LONGEST_VALUE or _PLAIN.fullmatch(value) is None):
@@ -53,7 +53,7 @@ def document_text(root: Mapping[str, Attribute], ranks: Iterable[RankProgram], s
 
 
 def _operands(columns: RankColumns) -> list[str]:
-    """Return the text of each step from its type to its chunks."""
+    """Return, for each step, the text of its attributes from `type` to `cnt`."""
     sources = [f'" type="{op.value}" srcbuf="{buffer}" srcoff="' for op in OPS for buffer in BUFFERS]
     targets = [f'" dstbuf="{buffer}" dstoff="' for buffer in BUFFERS]
     rows = zip(
@@ -68,7 +68,7 @@ def _operands(columns: RankColumns) -> list[str]:
 
 
 def _joined_steps(columns: RankColumns) -> Iterator[list[str]]:
-    """Yield the steps of each block, with all waits on each step."""
+    """Yield the step elements of each block. Each step has all its waits."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     pairs = zip(columns.wait_block.tolist(), columns.wait_step.tolist(), strict=True)
     waits = [f"{block}:{step}" for block, step in pairs]
@@ -83,7 +83,7 @@ def _joined_steps(columns: RankColumns) -> Iterator[list[str]]:
 
 
 def _single_steps(columns: RankColumns) -> Iterator[list[str]]:
-    """Yield the steps of each block, with a `nop` step for each further wait."""
+    """Yield the step elements of each block, with a `nop` step for each additional wait."""
     operands, bounds = _operands(columns), columns.first_wait.tolist()
     rows = ends_of(np.maximum(columns.waits, 1))  # number of steps written before each instruction
     waited = columns.first[columns.wait_block] + columns.wait_step
