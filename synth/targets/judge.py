@@ -41,10 +41,10 @@ def judge(lifted: Lifted[AnyProgram], topology: Topology) -> Verdict:
 def judge_program(program: AnyProgram, connected: Connected | None = None) -> Verdict:
     """Return the verdict on `program`.
 
-    First the structure is checked: limits of the target, buffers, peers, connections and waits. If the program
-    can be executed at all, it is then executed symbolically to find races, deadlocks, reads of chunks that were never written, wrong sums,
-    wrong results and changed inputs. For one-sided operations, writes that may arrive after the end of the call are
-    found too.
+    First the structure is checked: limits of the target, buffers, peers, connections and waits. If the program can be
+    executed at all, it is then executed symbolically to find races, deadlocks, reads of chunks that were never written,
+    wrong sums, wrong results and changed inputs. For one-sided operations, writes that may arrive after the end of the
+    call are found too.
 
     Args:
         program: A program in any form.
