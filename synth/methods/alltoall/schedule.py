@@ -50,7 +50,6 @@ def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> F
     Each source has at most (ranks + links) paths. O(sources * (ranks + links) * longest path * degree).
 
     Args:
-
         problem: the sources and links.
         block: indices of the sources in the problem.
         flows: int64[sources of the block, links of the problem].

@@ -187,7 +187,7 @@ def _optima(task: SynthesisTask) -> Iterator[Optimum]:
 
 
 def _symmetries(topology: Topology) -> Transversal | None:
-    """Return known symmetries that map rank 0 to every rank, without switches; packing checks them."""
+    """Return known symmetries that map rank 0 to every rank, or None if there are none, or if there are switches."""
     if topology.switch_count or not automorphisms_are_transitive(topology):
         return None
     return Transversal.of(topology)
@@ -202,14 +202,18 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ShardUnits:
-    """counts: whole units per shard;  unit: size of a unit; what exceeds the size of a shard is padding"""
+    """Sizes of shards in whole units. Shards are padded to a multiple of the unit.
+
+    counts: number of units per shard
+    unit:   size of a unit
+    """
 
     counts: tuple[int, ...]
     unit: Fraction
 
 
 def shard_units(sizes: Sequence[int]) -> ShardUnits:
-    """Return `sizes` in units: exactly, if the largest has at most 4096; otherwise it has 4096, others are rounded up.
+    """Return `sizes` in units. Exact if the largest size is at most 4096 common units; otherwise it gets 4096 units.
 
     >>> shard_units([6000, 0, 9000])
     ShardUnits(counts=(2, 0, 3), unit=Fraction(3000, 1))
@@ -222,10 +226,10 @@ def shard_units(sizes: Sequence[int]) -> ShardUnits:
 
 @dataclass(frozen=True, slots=True)
 class UnevenOptimum:
-    """Trees for shards of different sizes.
+    """Optimum of trees for shards of different sizes.
 
-    trees: number of trees for each unit of a shard
-    bound: lower bound on the time per byte of all shards together; the trees exceed it by at most the accepted gap
+    trees: number of trees per unit of a shard
+    bound: lower bound on the time per byte of all shards; the trees take longer by at most the accepted gap
     """
 
     collective: Collective

@@ -1,4 +1,4 @@
-"""Trees of one root of a hypercube in closed form: as many as dimensions, without a common arc, of height d + 1.
+"""Edge-disjoint spanning trees of one root of a hypercube, in closed form: d trees of height d + 1 in d dimensions.
 
 These are the edge-disjoint spanning binomial trees of Johnsson and Ho (Optimum Broadcasting and Personalized
 Communication in Hypercubes, 1989). With the root at 0, tree j leads to 2^j first. From there it spans all labels that
@@ -15,9 +15,9 @@ from chorale.synth.methods.forest.network import ForestNetwork, Trees
 
 
 def hypercube_trees(network: ForestNetwork) -> Trees | None:
-    """Return trees for all supply of `network`, of height d + 1 at most, if it is a hypercube of d dimensions.
+    """Return trees of height at most d + 1 for all supply of `network`, if it is a hypercube of d dimensions.
 
-    Hypercubes are recognized whatever their nodes are called. O(d * arcs).
+    Hypercubes are recognized by their structure; the numbers of their nodes do not matter. O(d * arcs).
 
     Returns:
         The trees, or None for other networks, several roots, arcs that carry less than an equal share, and a supply

@@ -1,9 +1,9 @@
-"""Trees that follow the layers of hop distance: every node is reached from a neighbour nearer to the root.
+"""Trees in layers of hop distance: every node is reached from a neighbour that is nearer to the root.
 
-If every node takes its unit of each tree from a neighbour one hop nearer to the root, the result is a tree of least
-height, whatever the nodes choose. So each node chooses separately, by a transport problem of few arcs and many roots.
-If nearer neighbours cannot carry everything, neighbours at the same distance may help, in a direction that is drawn
-for each root. Symmetries that map node 0 to every node move the choice of node 0 to all others.
+If every node receives each tree from a neighbour one hop nearer to the root, the result is a tree of least height,
+whichever neighbours the nodes choose. So each node chooses on its own, by solving a transport problem with few arcs and
+many roots. If nearer neighbours cannot carry everything, neighbours at the same distance may help, in a direction that
+is drawn at random for each root. If symmetries map node 0 to every node, they map its choice to all others.
 """
 
 from itertools import chain
@@ -24,7 +24,10 @@ Hops = NDArray[np.uint16]
 
 
 class InArcShares(NamedTuple):
-    """The arc over which a node receives the trees `lo` to `hi` - 1 of each `root`; -1 if no arc can carry them."""
+    """Shares of a node's incoming arcs: over `arc`, the node receives the trees `lo` to `hi` - 1 of `root`.
+
+    arc: -1 if no arc can carry these trees
+    """
 
     root: Ranks
     arc: Ranks
@@ -37,8 +40,8 @@ def in_arc_shares(network: ForestNetwork, offsets: Integers, hops: Hops, node: i
 
     Args:
         offsets: int64[nodes + 1], the in-arcs of node v are `offsets[v]` to `offsets[v + 1] - 1`.
-        hops: [in-arcs of `node` + 1, nodes], hops from every node to the tails of its in-arcs, and to `node` itself.
-        beside: neighbours at its own distance may help.
+        hops: [in-arcs of `node` + 1, nodes], hops from every node to the tails of the in-arcs, and to `node` itself.
+        beside: whether neighbours at the same distance from the root may help.
     """
     row = slice(offsets[node], offsets[node + 1])
     needs = network.supply.copy()
@@ -54,7 +57,7 @@ def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:
 
 MOST_WORK = 2**25
 MOST_LATE_WORK = 2**30
-"""Limit for networks on which growing trees has proved slow: growing may take hours, layers a minute."""
+"""Limit for networks on which growing trees has proved slow. There, growing may take hours, and layers one minute."""
 MOST_NODES = 4096
 _NODES_AT_ONCE = 32
 
@@ -65,15 +68,15 @@ def layered_trees(
     most_work: int = MOST_WORK,
     most_nodes: int = MOST_NODES,
 ) -> Trees:
-    """Return trees of least height or close to it, within the capacities: as many as result from choices node by node.
+    """Return trees of least height, or close to it, within the capacities. Nodes choose their arcs separately.
 
-    They are a complete packing if all nodes find enough arcs; otherwise the rest of `network` may be too small for the
-    other trees. O(nodes * arcs) for hops and choices of all nodes, O(nodes * (nodes + arcs)) with symmetries.
+    If all nodes find enough arcs, the trees are a complete packing. Otherwise some are missing, and the remaining
+    capacity may not be enough for them. O(nodes * arcs), or O(nodes * (nodes + arcs)) with symmetries.
 
     Args:
-        transversal: symmetries of the nodes; not used unless they fit capacities and supplies.
-        most_work, most_nodes: no trees are returned above this number of nodes, or above this product of nodes and
-            arcs if there are no symmetries.
+        transversal: symmetries of the nodes; ignored unless they preserve capacities and supplies.
+        most_work: limit of nodes * arcs above which no trees are returned, unless there are symmetries.
+        most_nodes: limit of nodes above which no trees are returned.
     """
     nodes = network.nodes
     if not 1 < nodes <= most_nodes or not network.supply.any():
@@ -124,7 +127,7 @@ def _images(network: ForestNetwork, transversal: Transversal, base: InArcShares)
 
 
 def _trees(network: ForestNetwork, pieces: list[InArcShares]) -> Trees:
-    """Return the trees, cut where some node changes from one in-arc to another, without those that have gaps."""
+    """Return the complete trees in `pieces`. A new tree starts wherever some node changes its in-arc."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)
     inner = [piece.hi < network.supply[piece.root] for piece in pieces]

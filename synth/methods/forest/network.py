@@ -1,6 +1,6 @@
-"""The network that trees are packed into: integer capacities per pair of nodes, and the number of trees per root.
+"""The network into which trees are packed: integer capacities between pairs of nodes, and the number of trees per root.
 
-Also packed trees as arrays (thousands of trees over thousands of nodes), and the key that compares optimal packings.
+Also stores packed trees as arrays (thousands of trees over thousands of nodes), and compares packings.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,10 @@ class ForestNetwork:
 
 
 def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: Integers) -> ForestNetwork:
-    """Return `network_of_links` with `trees_on_links`."""
+    """Return the network in which a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
+
+    supply: int64 per rank, number of trees rooted there
+    """
     return network_of_links(topology, trees_on_links(topology, trees_per_bandwidth), supply)
 
 
@@ -57,10 +60,11 @@ def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integer
 
 
 def network_of_links(topology: Topology, carried: Integers, supply: Integers) -> ForestNetwork:
-    """Return the network in which every link carries `carried` trees, with parallel links added up.
+    """Return the network in which every link carries `carried` trees; capacities of parallel links are added up.
+    Raises InvalidInput if supplies would exceed 64 bits. O(links log links).
 
-    carried: int64 per link, at most `trees_on_links`;  supply: int64 per rank. Raises InvalidInput if supplies would
-    exceed 64 bits. O(links log links).
+    carried: int64 per link, at most `trees_on_links`
+    supply:  int64 per rank, number of trees rooted there
     """
     if int(supply.sum()) >= LARGEST_AMOUNT:
         raise overflow_error(f"{int(supply.sum())} trees")
@@ -83,13 +87,13 @@ def overflow_error(value: str) -> InvalidInput:
 
 
 def narrow_cuts(network: ForestNetwork, most: int) -> Flags:
-    """Return up to `most` cuts, bool[cuts, nodes] sink sides, that cannot carry the trees that must cross them."""
+    """Return up to `most` cuts that are too narrow for the trees across them: sink sides as bool[cuts, nodes]."""
     sinks = np.arange(network.nodes) < network.compute_count
     return violated_cuts(network.src, network.dst, network.capacity, network.supply, sinks, most)
 
 
 def carries_all_trees(network: ForestNetwork) -> bool:
-    """Return whether all cuts carry the trees that must cross them. Then the trees exist, if there are no switches."""
+    """Return whether all cuts are wide enough for the trees across them. Without switches, the trees then exist."""
     return len(narrow_cuts(network, 1)) == 0
 
 
@@ -107,7 +111,7 @@ Whole = TypeVar("Whole")
 
 
 def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
-    """Return `units` divided in proportion to `rates`; the units left over go to the largest remainders."""
+    """Return `units` divided in proportion to `rates`. Units that are left over go to the largest remainders."""
     total = sum(rates, Fraction(0))
     shares = [rate * units / total for rate in rates]
     whole = [int(share) for share in shares]
@@ -118,9 +122,10 @@ def apportioned(rates: Sequence[Fraction], units: int) -> list[int]:
 
 
 def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]) -> Whole:
-    """Return `rounded_down` of the least scale found, from `start` on, at which it fits: doubled, then bisected.
+    """Return `rounded_down` of the smallest scale >= `start` found for which the result fits.
+    The scale is doubled until it fits and then bisected.
 
-    rounded_down: what links carry at a scale, in whole trees; may raise InvalidInput beyond a limit
+    rounded_down: returns what links carry at a scale, in whole trees; may raise InvalidInput above a limit
     """
     low = high = start
     while not fits(whole := rounded_down(high)):
@@ -131,7 +136,10 @@ def at_least_scale(start: Fraction, rounded_down: Callable[[Fraction], Whole], f
 def scale_within(
     start: Fraction, gap: Fraction, rounded_down: Callable[[Fraction], Whole], fits: Callable[[Whole], bool]
 ) -> Whole | None:
-    """Return the same, or None if it does not fit even at a scale `gap` above `start`, relative to `start`."""
+    """Return `rounded_down` of the smallest scale found between `start` and `start` * (1 + `gap`) for which it fits.
+
+    Returns None if the result does not even fit at the largest of these scales.
+    """
     high = start * (1 + gap)
     whole = rounded_down(high)
     return _bisected(start, high, whole, rounded_down, fits) if fits(whole) else None
@@ -191,11 +199,11 @@ def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
-    """Return numbers that compare packings, smaller is better; the first that differs decides.
+    """Return a key to compare packings for an objective. The smallest key is the best.
 
-    height:   the greatest height, the sum of heights times weights, the number of trees
-    trees:    the number of trees, then as for height
-    balanced: greatest height times number of trees, then as for height
+    height:   (largest height, sum of height * weight, number of trees)
+    trees:    number of trees, then as for height
+    balanced: largest height * number of trees, then as for height
     """
     heights = tree_heights(trees, network.src)
     highest, count = int(heights.max(initial=0)), len(trees)

@@ -1,10 +1,11 @@
 """Optimal tree packing: spanning trees that use up the supply of every root within the capacity of every arc.
 
-Trees are grown in batches under the known cuts. One run of the oracle then finds the cuts that a batch violates, and
-the part of the batch that violates none is kept. If this keeps failing for a root, a single tree is grown with a test
-after every step back: the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3). If one root is
-left in a large network, its trees are grown arc by arc. The trees that are kept always leave enough for those still to
-come, so packing always ends. A portfolio takes the best packing of several seeds.
+Trees are grown in batches that respect the known cuts. One run of the oracle then finds cuts that a batch violates, and
+the first trees of the batch, as many as violate no cut, are kept. If this fails repeatedly, a single tree is grown with
+the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3), which tests all cuts whenever it
+backtracks. If only one root is left in a large network, its trees are grown arc by arc. The trees that are kept always
+leave enough capacity for the remaining ones, so packing always ends. If several seeds are requested, the best packing
+is used.
 """
 
 from typing import NamedTuple
@@ -29,14 +30,14 @@ from chorale.synth.methods.method import Objective, SynthesisTask
 from chorale.synth.topology.translations import Transversal
 
 ROLLBACKS = 3
-"""After this number of batches in a row of which no tree was kept, one tree is grown exactly."""
+"""Number of consecutive batches without a usable tree after which one tree is grown exactly."""
 MAX_SEEDS = 10_000
 MAX_ROOTED_WORK = 2**31
-"""Limit of trees^2 * nodes * arcs (some seconds) for growing trees arc by arc. Beyond it, trees with weights are
-packed, so that one tree counts many times."""
+"""Limit of trees^2 * nodes * arcs (some seconds) for growing trees arc by arc. Above it, trees with weights are
+packed, so that one tree stands for many."""
 
 _SCARCE = 4
-"""An arc is scarce if the best arc into the same node has at least this many times its capacity."""
+"""An arc is scarce if another arc into the same node has at least this many times its capacity."""
 _CUTS_PER_TEST = 64
 _SPARE_ROWS = 64
 _MOST_TRIES = 8
@@ -44,15 +45,15 @@ _WORK_OF_TRIES = 2**20
 
 
 class ArcTable(NamedTuple):
-    """The arcs of a network in rows by head, within a row by falling capacity; row v begins at `head_offsets[v]`.
+    """The arcs of a network, sorted by head and then by descending capacity. Row v starts at `head_offsets[v]`.
 
     Attributes:
-        name: int32 per arc, its number in the network.
+        name: int32 per arc, number of the arc in the network.
         tails, heads: int32 per arc.
         capacity: int64 per arc, before any tree.
-        by_tail: arcs in order of their tails; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
-        plenty: int64 per node: this many arcs at the start of its row by tail are not scarce, but lead into nodes
-            that other arcs enter which are.
+        by_tail: arcs sorted by tail; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`.
+        plenty: int64 per node: number of arcs at the start of its row in `by_tail` that are not scarce but lead to
+            nodes with other, scarce incoming arcs.
         scarce: flags of the arcs that have far less capacity than the best arc into the same node.
     """
 
@@ -68,11 +69,11 @@ class ArcTable(NamedTuple):
 
 
 class ResidualNetwork(NamedTuple):
-    """What the trees so far have left.
+    """The capacity and supply that remain after the trees so far.
 
     Attributes:
         capacity: int64 per arc.
-        supply: int64 per node: trees still to be rooted there.
+        supply: int64 per node, number of trees still to be rooted there.
         node_slack: int64 per node v: slack of the set {v}.
         cut_slack: int64 per known cut: slack of its source side S, the capacity out of S minus the supply in S.
         members: uint64[nodes, words]: bit i of row v says whether v is in S of cut i.
@@ -105,9 +106,10 @@ def arc_table_of(network: ForestNetwork) -> ArcTable:
 def best_trees(
     task: SynthesisTask, network: ForestNetwork, transversal: Transversal | None = None, first: Trees | None = None
 ) -> Trees:
-    """Return the packing of `network` that suits the objective of `task` best, the first of equals.
+    """Return the best packing of `network` for the objective of `task`, or the first of several that are equal.
+    If several seeds are requested, the executor runs one task per seed.
 
-    Each of several seeds is a task of the executor. transversal, first: as for `pack_trees`
+    transversal, first: as for `pack_trees`
     """
     options = task.options
     if not 1 <= options.seeds <= MAX_SEEDS:
@@ -133,20 +135,20 @@ def pack_trees(
     first: Trees | None = None,
     rollbacks: int = ROLLBACKS,
 ) -> Trees:
-    """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
+    """Return spanning out-trees of `network` that use up the supply of all roots within the capacities of all arcs.
 
-    Every result is exact and optimal, and the same arguments give the same trees. One root of a hypercube has a closed
-    form (`hypercube_trees`). Otherwise, low trees are tried by layers on networks that are not too large
-    (`layered_trees`) and completed, and trees are grown freely. Polynomial; mostly O(trees * nodes) and a few tests of
-    all cuts.
+    The weights of a root's trees add up to its supply. Results are exact, optimal and deterministic. Trees for one root
+    of a hypercube have a closed form (`hypercube_trees`). On other networks, trees are grown. Before that, low trees in
+    layers (`layered_trees`) are tried if the network is not too large, and completed. Takes polynomial time, usually
+    O(trees * nodes) and a few tests of all cuts.
 
     Args:
         network: without switches.
-        objective: what to prefer among such packings (`objective_key`); the best is not guaranteed.
+        objective: which packings to prefer (`objective_key`); finding the best one is not guaranteed.
         seed: at least 0; shuffles the order of the roots.
         transversal: known symmetries of the nodes, if any.
-        first: trees to keep as far as they leave enough for the others; together they fit into the capacities.
-        rollbacks: as `ROLLBACKS`.
+        first: trees to use unless they leave too little capacity for others; together they must fit the capacities.
+        rollbacks: see `ROLLBACKS`.
 
     Returns:
         The trees, in the order of their roots.
@@ -181,14 +183,14 @@ def pack_trees(
 
 
 def _tries(network: ForestNetwork) -> int:
-    """Return how many orders of the roots to try: several on small networks, where that takes no time."""
+    """Return how many orders of the roots to try: several on small networks, where this is fast."""
     return max(1, min(_MOST_TRIES, _WORK_OF_TRIES // (network.nodes * max(1, len(network.src)))))
 
 
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, late: bool = False) -> Trees:
-    """Return a packing that begins with those of `first` that leave enough.
+    """Return a packing that includes those trees of `first` that leave enough capacity for the others.
 
-    late: use trees by layers instead, if they are a complete packing, once growing has become slow
+    late: whether to switch to trees in layers, if they are a complete packing, when growing trees becomes slow
     """
     packing = _Packing(network, shuffled_order(network.nodes, seed))
     index = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
@@ -211,14 +213,15 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int, lat
 
 
 class _Packing:
-    """The trees that are kept, what they leave, and the cuts that were learned.
+    """State of a packing: trees that are kept, remaining capacity, and known cuts.
 
-    capacity, supply: what the trees in `parts` leave; arcs are numbered as in `arcs`
+    parts:            trees that are kept
+    capacity, supply: capacity and supply that remain after these trees; arcs are numbered as in `arcs`
     sides:            bool[cuts, nodes], source sides of the known cuts
     order:            nodes in the order in which they become roots
-    batch:            how many roots to grow trees for at a time
-    rollbacks:        how many batches in a row kept no tree
-    is_slow:          whether a batch kept so few trees that the next batches are smaller
+    batch:            number of roots for which trees are grown at a time
+    rollbacks:        number of consecutive batches without a usable tree
+    is_slow:          whether the batch size had to be reduced because too few trees of a batch were usable
     """
 
     def __init__(self, network: ForestNetwork, order: Ranks) -> None:
@@ -235,7 +238,7 @@ class _Packing:
         self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
 
     def add(self, trees: Trees) -> None:
-        """Keep those of `trees` that leave enough, one after the other."""
+        """Go through `trees` in order and keep each tree that leaves enough capacity for the others."""
         self._keep(no_trees(self.nodes))
         while len(trees):
             sound = self._feasible(trees)
@@ -244,7 +247,7 @@ class _Packing:
             trees = Trees(trees.root[rest], trees.weight[rest], trees.parent_arc[rest])
 
     def add_batch(self) -> None:
-        """Grow a batch of trees under the known cuts; keep as many, from the first on, as leave enough."""
+        """Grow a batch of trees under the known cuts, and keep the first ones, as many as leave enough capacity."""
         roots = self.order[self.supply[self.order] > 0][: self.batch]
         room, rows = self._room(self.sides), len(roots) + _SPARE_ROWS
         tables, count = [no_trees(self.nodes)], rows
@@ -265,12 +268,12 @@ class _Packing:
         self.rollbacks = 0 if len(sound) else self.rollbacks + 1
 
     def add_all_of_one_root(self) -> bool:
-        """Grow all remaining trees arc by arc, breadth first, if they have the same root; return whether that worked.
+        """Grow all remaining trees arc by arc, breadth first, if they have the same root. Return whether that worked.
 
-        A tree may take an arc as long as the root still reaches the head of the arc in as many ways as trees are
-        still to come. Such an arc leads out of every part of a tree (Lovász' proof of Edmonds' theorem), so no tree is
-        ever taken back. An arc that is refused once is refused forever, so it is tried once per tree. O(trees^2 *
-        arcs^2) at worst, usually O(trees^2 * nodes * arcs).
+        A tree may use an arc if enough disjoint paths from the root to the head of the arc remain: one for each later
+        tree. There always is such an arc out of an incomplete tree (Lovász' proof of Edmonds' theorem), so trees are
+        never undone. An arc that is rejected once is always rejected, so it is tried once per tree. In the worst case
+        O(trees^2 * arcs^2), usually O(trees^2 * nodes * arcs).
         """
         roots = np.flatnonzero(self.supply)
         count = int(self.supply[roots[0]])
@@ -283,7 +286,7 @@ class _Packing:
         return True
 
     def add_exactly(self) -> None:
-        """Grow one tree, keeping the part of it that leaves enough, until it spans all nodes."""
+        """Grow one tree until it spans all nodes, going back to the part that leaves enough capacity if necessary."""
         root = int(self.order[self.supply[self.order] > 0][0])
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
@@ -305,7 +308,7 @@ class _Packing:
         return ResidualNetwork(self.capacity.copy(), self.supply.copy(), leaving - self.supply, slack, members)
 
     def _feasible(self, trees: Trees) -> Trees:
-        """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""
+        """Return the first ones of `trees`, as many as leave enough capacity for the others. Learns violated cuts."""
         arcs, all_nodes = self.arcs, np.ones(self.nodes, dtype=np.bool_)
         while len(trees):
             capacity, supply = self._residual_after(trees)
@@ -322,11 +325,11 @@ class _Packing:
         return trees
 
     def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
-        """Return the first arcs of `path` that leave enough, as many as the cuts found on the way allow.
+        """Return the first arcs of `path`, as many as leave enough capacity for other trees. Learns violated cuts.
 
-        `weight` unfinished trees of `root` take the path. The nodes R that they have reached are one more supply: an
-        extra node that gives `weight` to any node of R. It is on the source side of a cut if R is (bandwidth-optimal
-        pipeline, theorem 12).
+        `weight` unfinished trees of `root` use the path. The set R of nodes that they have reached is treated as an
+        additional source: an extra node that supplies `weight` to any node of R. It is on the source side of a cut if R
+        is (bandwidth-optimal pipeline, theorem 12).
         """
         arcs, nodes = self.arcs, self.nodes
         tails = np.append(arcs.tails, np.full(nodes, nodes, dtype=np.int32))
@@ -346,7 +349,7 @@ class _Packing:
             path = path[:count]
 
     def _learn(self, sides: Flags) -> ResidualNetwork:
-        """Add cuts to the known ones and return their room. They hold now, unless no packing exists."""
+        """Add cuts to the known ones and return the residual network with their slacks. CheckFailed if one is < 0."""
         room = self._room(sides)
         if room.cut_slack.min(initial=0) < 0:
             worst = int(room.cut_slack.argmin())

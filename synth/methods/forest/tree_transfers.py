@@ -1,4 +1,4 @@
-"""The transfers of packed trees: every tree streams its part of its root's data over the links that its arcs stand for.
+"""Converts packed trees to transfers: every tree streams a part of its root's data over the links of its arcs.
 
 Arcs of the network without switches become paths of physical links, each link within its number of trees.
 """
@@ -19,10 +19,10 @@ from chorale.synth.topology.topology import Topology
 
 
 def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> PathPieces:
-    """Return the pieces of the arcs of `split.network` with links of `topology` as hops.
+    """Return the pieces of the arcs of `split.network` as paths of links of `topology`.
 
-    `split` must come from `network_of_links(topology, carried, ...)`. A link gets at most what it carries; if a pair of
-    nodes has several links, a piece may become several pieces. O(links + hops of all pieces).
+    `split` must come from `network_of_links(topology, carried, ...)`. No link gets more than it carries. If there are
+    several links between two nodes, a piece may be divided into several pieces. O(links + hops of all pieces).
     """
     table, original = topology.links, split.original
     links = np.flatnonzero((table.src != table.dst) & (carried > 0)).astype(np.int32)
@@ -60,10 +60,11 @@ class TreeTransfers:
 
 
 def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
-    """Return what `trees` of `split.network` send over the links of `topology`. O(trees * ranks + hops of all paths).
+    """Return the transfers of `trees` over the links of `topology`. O(trees * ranks + hops of all paths).
+    The trees of a root take its units in order. If an arc stands for several paths, they are used in order, and a
+    transfer of several units may be divided.
 
-    split: `network_of_links(topology, carried, ...)` without its switches. The trees of one root take its units in
-    order. An arc uses its paths in order, so a transfer of several units may become several transfers.
+    split: `network_of_links(topology, carried, ...)` after removing its switches; `trees` are trees of `split.network`
     """
     first, units = _first_units(trees)
     paths = link_paths(topology, carried, split)
@@ -95,7 +96,7 @@ def split_over_shards(
 
 
 def _first_units(trees: Trees) -> tuple[Integers, int]:
-    """Return (per tree, the first unit of its root that it sends; units of the root with the most)."""
+    """Return (first unit of its root that each tree sends, number of units of the root with the most units)."""
     order = np.argsort(trees.root, kind="stable")
     before = np.cumsum(trees.weight[order]) - trees.weight[order]
     starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
@@ -110,7 +111,7 @@ def _first_units(trees: Trees) -> tuple[Integers, int]:
 
 
 def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return the table of the used paths, in order, and the route of each row."""
+    """Return (table of the paths that are used, route of each row)."""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
     is_used = np.zeros(len(paths.amount), dtype=bool)

@@ -25,10 +25,10 @@ MAX_TOTAL_CHUNKS = 2**18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrafficMatrix:
-    """What ranks send to each other.
+    """Amounts of data that ranks send to each other.
 
-    amounts: int64[ranks, ranks], from the rank of the row to that of the column, in bytes or any other unit. What ranks
-             keep, on the diagonal, crosses no link, but a program copies it from input to output.
+    amounts: int64[ranks, ranks], sent from the rank of the row to the rank of the column, in bytes or any other unit.
+             Amounts on the diagonal stay at their rank: they cross no link, but are copied from input to output.
     """
 
     name: str
@@ -40,7 +40,7 @@ class TrafficMatrix:
 
     @property
     def sent(self) -> Amounts:
-        """The amounts that cross links: with a diagonal of zeros."""
+        """The amounts with zeros on the diagonal, that is, only data that cross links."""
         return np.where(np.eye(self.ranks, dtype=np.bool_), 0, self.amounts)
 
     @property
@@ -49,7 +49,7 @@ class TrafficMatrix:
         return Fraction(int(self.sent.sum()), self.ranks * (self.ranks - 1))
 
     def transposed(self) -> TrafficMatrix:
-        """Return the traffic of the way back: the combine of a mixture of experts, if this is its dispatch."""
+        """Return the traffic in the opposite direction: the combine, if this is the dispatch to experts."""
         return TrafficMatrix(f"transpose of {self.name}", np.ascontiguousarray(self.amounts.T))
 
 
@@ -113,10 +113,10 @@ class ChunkCounts:
 
 
 def chunk_counts(matrix: TrafficMatrix, largest: int | None = None) -> ChunkCounts:
-    """Return the matrix in equal chunks, `largest` of them for the largest pair.
+    """Return the matrix in equal chunks, with `largest` chunks for the largest pair.
 
-    By default no chunk is padded, if that takes at most 4096 chunks for a pair and 2^18 in total; otherwise there are
-    as many as these limits allow.
+    By default, chunks divide all amounts exactly if this takes at most 4096 chunks per pair and 2^18 in total.
+    Otherwise, there are as many chunks as these limits allow, and some are padded.
 
     Raises:
         InvalidInput: if `largest` is outside 1 to 4096, or more than 2^18 chunks would be needed.
@@ -152,7 +152,7 @@ def exact_counts(matrix: TrafficMatrix) -> ChunkCounts:
 
 
 def parts_of_chunks(chunks: ChunkCounts, parts: int) -> ChunkCounts | None:
-    """Return every chunk cut into `parts`; None if these would be too many."""
+    """Return the counts after dividing every chunk into `parts`, or None if these are too many chunks."""
     counts = chunks.counts * parts
     if int(counts.max()) > MAX_PAIR_CHUNKS or int(counts.sum()) > MAX_TOTAL_CHUNKS:
         return None

@@ -1,4 +1,4 @@
-"""Plans of given traffic: a time, a bound with its proof, and paths, from which a schedule is made."""
+"""Plans for given traffic: the paths of all data, the time that they take, and a bound on the time with its proof."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Prices = NDArray[np.int64]
 
 
 class PriceBound(NamedTuple):
-    """A bound on the time of any plan, in amount / bandwidth, and the prices that prove it: int64[links]."""
+    """A lower bound on the time of any plan, in amount / bandwidth, and link prices (int64) that prove it."""
 
     time: Fraction
     prices: Prices
@@ -29,10 +29,10 @@ class PriceBound(NamedTuple):
 class TrafficPlan(ABC):
     """How `matrix` is sent through `topology`. Times are in units of amount / bandwidth.
 
-    chunks: the number of chunks of each pair
-    time:   what the busiest link needs
-    fluid:  the time of flows that need not be whole chunks, as far as it is known; at most `time`
-    bound:  what no plan can beat
+    chunks: number of chunks of each pair
+    time:   time that the busiest link needs
+    fluid:  best known time of flows in fractions of chunks; at most `time`
+    bound:  lower bound on the time of any plan
     method: how the plan was found: "lp", "prices", "warm" (along the flows of an earlier plan) or "two level"; or
             "direct", "sender rail" or "receiver rail" if that is no slower
     """
@@ -69,7 +69,7 @@ def traffic_schedule(plan: TrafficPlan) -> Schedule:
 
 
 def certificate_of(plan: TrafficPlan) -> Mapping[str, Any]:
-    """Return the claim that no plan of the matrix needs less time than the bound of `plan`."""
+    """Return a certificate that no plan for the matrix takes less time than the bound of `plan`."""
     return {
         "kind": "traffic-prices",
         "time_lower": str(plan.bound.time),

@@ -44,7 +44,7 @@ _FINE_UNITS = 720720
 _PARTS = (2, 3, 4, 6, 12, 24)
 _FINE_GAP = Fraction(1, 1000)
 _MOST_CELLS = 2**17
-"""Pairs of a rank and a link above which planning flows would take minutes, so that the closed form has to do."""
+"""Limit of ranks * links above which planning flows would take minutes; the closed form is used if there is one."""
 TPlan = TypeVar("TPlan", bound=TrafficPlan)
 
 
@@ -140,10 +140,10 @@ def _plan_flows(
 
 
 def replan(plan: TrafficPlan, matrix: TrafficMatrix, gap: Fraction = DEFAULT_GAP) -> TrafficPlan:
-    """Return a plan of `matrix` along the flows of `plan`, or a new one if those are not within `gap`.
+    """Return a plan for `matrix` along the flows of `plan`, or a new plan if their time is not within `gap`.
 
-    New flows descend in prices; if that is not enough, the linear program is solved. Boxes with rails are planned in
-    closed form again.
+    New flows are found by a descent in prices and, if they are not good enough, by solving the linear program. Boxes
+    with rails are planned in closed form again.
 
     Raises:
         InvalidInput: if the matrix is for another number of ranks.
@@ -192,7 +192,7 @@ def plan_amounts(topology: Topology, matrix: TrafficMatrix) -> TrafficPlan:
 
 
 def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
-    """Return a bound on the time of `matrix` that needs no plan: by cuts around ranks and boxes."""
+    """Return a lower bound on the time of `matrix`, from cuts around ranks and boxes, without making a plan."""
     fabric = rail_fabric(topology)
     if fabric is not None:
         return cut_bound(fabric, matrix).time
@@ -200,7 +200,7 @@ def bound_on(topology: Topology, matrix: TrafficMatrix) -> Fraction:
 
 
 def _no_slower_than_usual(plan: FlowPlan) -> FlowPlan:
-    """Return `plan`, or what libraries do if that is faster because chunks are whole."""
+    """Return `plan`, or a plan that sends data as libraries do, if rounding to whole chunks made `plan` slower."""
     problem, ranks = plan.problem, len(plan.problem.demand)
     paths = ShortestPaths(problem)
     usual = {"direct": np.broadcast_to(np.arange(ranks)[:, None], (ranks, ranks))}
@@ -248,7 +248,7 @@ def _routed(
     method: str,
     fluid: Fraction | None = None,
 ) -> FlowPlan:
-    """Return the plan whose whole chunks follow `shares`, float64[ranks, links of the problem]."""
+    """Return the plan made by rounding the flows `shares`, float64[ranks, links of the problem], to whole chunks."""
     flows = Router(problem, 1).route(shares, slice(None))
     time = _time_of(topology, problem, flows.sum(axis=0)) * counts.chunk
     least = time if fluid is None else min(fluid, time)
@@ -283,7 +283,7 @@ def _bound(topology: Topology, problem: Commodities, matrix: TrafficMatrix, cand
 
 
 def _proven(problem: Commodities, sent: Amounts, prices: Prices) -> Fraction:
-    """Return the time that `prices` prove; 0 if they prove none. O(sources * links * log links)."""
+    """Return the lower bound on the time that `prices` prove, possibly 0. O(sources * links * log links)."""
     distances = distances_by(problem, prices)[:, : len(sent)].astype(np.int64)  # whole numbers below 2^53
     paid = sum(int(row @ amounts) for row, amounts in zip(distances.astype(object), sent.astype(object), strict=True))
     widths = problem.class_capacity[problem.link_class]
@@ -346,7 +346,7 @@ def baseline_times(plan: TrafficPlan) -> dict[str, Fraction]:
 
 
 def _even_loads(problem: Commodities, hops: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the load of every link if nodes take what they need in equal parts over all links from one hop nearer."""
+    """Return link loads if each node receives its data in equal parts over all last links of shortest paths."""
     nearer = hops[:, problem.src] + 1 == hops[:, problem.dst]
     ways = np.add.reduceat(nearer, problem.incoming[:-1], axis=1)
     need, loads = problem.demand.astype(np.float64), np.zeros(problem.link_count)

@@ -1,4 +1,4 @@
-"""Tokens of mixtures of experts: which experts each one goes to, and therefore which ranks."""
+"""Routing of tokens in mixtures of experts: which ranks each token must be sent to."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +16,7 @@ MAX_TOKENS = 2**20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenRouting:
-    """Shard i: `amount[i]` from rank `source[i]` to each rank of `targets[offsets[i]:offsets[i + 1]]`, ascending.
+    """Shards of tokens: `amount[i]` goes from rank `source[i]` to each of `targets[offsets[i]:offsets[i + 1]]`.
 
     source, targets: int64, ranks. A source may be one of its targets; that copy crosses no link.
     amount:          int64, in bytes or any other unit
@@ -101,7 +101,7 @@ def _require_between(what: str, numbers: NDArray[np.integer], least: int, most: 
 
 
 def _nearest(hosts: Numbers, sources: Numbers, goes: NDArray[np.bool_]) -> Numbers:
-    """Return for each row of `hosts` the source itself, otherwise a rank in `goes`, otherwise each host in turn."""
+    """Return one of `hosts` per row: the source itself, else a rank that `goes` contains, else each host in turn."""
     row = np.arange(len(hosts))
     some = (hosts >= 0).sum(axis=1)
     score = np.where(hosts < 0, 9, np.where(hosts == sources[:, None], 0, np.where(goes[row[:, None], hosts], 1, 2)))

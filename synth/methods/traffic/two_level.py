@@ -25,7 +25,10 @@ _CLOSE = Fraction(1, 1000)
 
 
 class Pieces(NamedTuple):
-    """Row i: `amount` goes from source to target over the NICs of sender (-1 within a box) and receiver."""
+    """Pieces of traffic: piece i sends `amount` from source to target over the NICs of sender and receiver.
+
+    sender, receiver: -1 within a box
+    """
 
     source: Ranks
     target: Ranks
@@ -36,7 +39,10 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RailPlan(TrafficPlan):
-    """pieces: which chunks go over which NICs, in any order."""
+    """A plan over boxes with rails.
+
+    pieces: which chunks use which NICs, in any order
+    """
 
     fabric: RailFabric
     pieces: Pieces
@@ -123,9 +129,9 @@ def split_amounts(fabric: RailFabric, sent: Amounts, least: Fraction) -> Pieces:
 
 
 def _balanced(fabric: RailFabric, sent: Amounts, least: Fraction) -> tuple[Fraction, Pieces]:
-    """Return the best of a few splits; each moves load away from the lanes that were too busy in the one before.
+    """Return (time, pieces) of the best of a few splits. Each moves load away from lanes that were too busy before.
 
-    What a lane has too much of moves to the rank's own NIC if that has room; otherwise its rank relays less.
+    The excess of a lane moves to the rank's own NIC if this NIC has room. Otherwise, the rank relays less data.
     """
     limit = float(least / fabric.scale)
     far = np.where(fabric.box[:, None] != fabric.box, sent, 0)
@@ -152,7 +158,7 @@ def _balanced(fabric: RailFabric, sent: Amounts, least: Fraction) -> tuple[Fract
 
 
 def _excess(fabric: RailFabric, loads: RailLoads, limit: float) -> NDArray[np.float64]:
-    """Return float64[2, ranks]: what the lanes out of each rank, and into it, carry beyond a time of `limit`."""
+    """Return float64[2, ranks]: the amount above the limit on the lanes out of each rank, and on those into it."""
     if fabric.has_switch:
         tables = fabric.tables(loads)
         return np.stack([np.maximum(tables[side] - limit * fabric.lanes[side], 0.0) for side in (0, 1)])

@@ -1,4 +1,4 @@
-"""Splitting off: a path through switches is replaced by one arc between its ends, which remembers the path."""
+"""Splitting off: replaces a path through switches by a single arc between its ends, which remembers the path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Sets = NDArray[np.bool_]
 
 
 class CutTable(NamedTuple):
-    """Cuts for the kernels: node sets that may lose no more of the capacity into them than their slack.
+    """Cuts for the kernels: sets of nodes, and by how much the capacity into each set may decrease (its slack).
 
     sides: uint64[nodes, words]: bit i of a node says whether it is on the sink side of cut i
     slack: int64 per cut: capacity into the sink side minus the supply outside
@@ -37,7 +37,7 @@ def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
 
 
 class PathPieces(NamedTuple):
-    """What the capacity of each arc consists of: pieces whose units all take the same path of original arcs.
+    """Composition of the capacity of each arc: pieces of units that take the same path of original arcs.
 
     offsets: int64[arcs + 1]: arc a has the pieces `offsets[a]` to `offsets[a + 1] - 1`
     amount:  int64 per piece: units; they add up to the capacity of the arc
@@ -54,9 +54,9 @@ class PathPieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitNetwork:
-    """`network` after some pairs of arcs were split off at switches; `pieces` says what its arcs stand for.
+    """A network after splitting off arcs at switches, with the paths in the original network that its arcs stand for.
 
-    No path visits a node twice. All pieces together use at most the capacity of every arc of `original`.
+    No path visits a node twice. All pieces together use at most the capacity of each arc of `original`.
     """
 
     original: ForestNetwork
@@ -113,7 +113,7 @@ def network_after(network: ForestNetwork, splits: Splits) -> ForestNetwork:
 
 
 def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
-    """Return `split` after `splits`; units leave an arc in the order in which they were added. O(pieces log pieces)."""
+    """Return `split` after applying `splits`. Units are taken from the first pieces of an arc. O(pieces log pieces)."""
     network, pieces = split.network, split.pieces
     after = network_after(network, splits)
     left = pieces.amount.copy()

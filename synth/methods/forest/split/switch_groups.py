@@ -1,6 +1,6 @@
 """Groups of switches that are removed together, as tables for the kernel that proposes splits.
 
-Clusters are the ranks that stay connected without a group, such as a box of GPUs seen from the network above.
+A cluster is a set of ranks that remain connected without a group, for example a box of GPUs below a network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Distances = NDArray[np.uint16]
 
 
 def levels(network: ForestNetwork) -> Integers:
-    """Return int64 per node: arcs on a shortest path from a rank to it; the number of nodes if there is none."""
+    """Return int64 per node: arcs on the shortest path from a rank to it, or the number of nodes if there is none."""
     level = np.full(network.nodes, network.nodes, dtype=np.int64)
     level[: network.compute_count] = 0
     while True:
@@ -35,7 +35,7 @@ def levels(network: ForestNetwork) -> Integers:
 
 
 def fabrics(network: ForestNetwork) -> Ranks:
-    """Return int32 per node: its connected group of switches, or -1 for ranks and for switches without arcs."""
+    """Return the connected component of each switch (int32), or -1 for ranks and for switches without arcs."""
     ranks = network.compute_count
     between = (network.src >= ranks) & (network.dst >= ranks)
     label = connected_labels(network.nodes, network.src[between], network.dst[between])
@@ -78,7 +78,7 @@ def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int)
 
 
 def _magnitudes(values: Integers) -> dict[int, int]:
-    """Return a number for each value, in the same order, equal for values within 3/2 of the smallest one."""
+    """Return a rank number for each value. Values up to 3/2 times the smallest one of their group share a number."""
     magnitudes: dict[int, int] = {}
     smallest, number = 0, -1
     for value in np.unique(values).tolist():

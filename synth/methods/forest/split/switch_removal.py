@@ -1,4 +1,4 @@
-"""Removing switches without loss: connected fabrics as a whole, with one certification; switch by switch if that fails.
+"""Removes switches without loss: complete fabrics at a time with one test, or switch by switch if that fails.
 
 Theorems 7 and 8 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum flows.
 Here all pairs of a fabric are proposed together, and one run of the oracle tests all cuts. Violated cuts constrain the
@@ -88,17 +88,17 @@ def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
 
 
 PATIENCE = 8
-"""After this number of refused proposals, the longest feasible prefix is used instead."""
+"""Number of infeasible proposals after which the longest feasible prefix is used."""
 
 FABRIC_ROUNDS = 32
 _CUTS_PER_CALL = 512
 
 
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
-    """Return `network` with its switches replaced by arcs between ranks, so that all trees still fit.
+    """Return `network` with its switches replaced by arcs between ranks, into which all trees still fit.
 
-    Always possible if no switch has more capacity out than in. Mostly one or two runs of the oracle. Source:
-    bandwidth-optimal pipeline, section 2.2.
+    This is always possible if no switch has more capacity out than in. Usually takes one or two runs of the oracle.
+    Source: bandwidth-optimal pipeline, section 2.2.
 
     Args:
         network: all its cuts must carry its trees (`carries_all_trees`).
@@ -118,7 +118,11 @@ def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Seq
 
 @dataclass(slots=True)
 class _Removal:
-    """State of a removal. level: hops from the ranks at the start;  sets: sink sides of the cuts learned so far"""
+    """State of the removal of switches.
+
+    level: hops of each node from the nearest rank in the original network
+    sets:  sink sides of the cuts learned so far
+    """
 
     split: SplitNetwork
     level: Integers
@@ -129,7 +133,7 @@ class _Removal:
         self.sets = np.zeros((0, self.split.network.nodes), dtype=np.bool_)
 
     def anything_left(self) -> bool:
-        """Drop switches without further use; return whether others still have arcs."""
+        """Drop switches that no tree can use, or all of them if they are not needed. Return whether any are left."""
         network = self.split.network
         while (useless := _blind_switches(network)).any():
             self.split = without_switches(self.split, useless)
@@ -159,7 +163,7 @@ class _Removal:
                 return
 
     def remove_lowest(self, names: Sequence[str]) -> None:
-        """Remove the lowest switches, as many as have no arcs between them; raise InvalidInput if that fails."""
+        """Remove a maximal set of the lowest switches without arcs between them. InvalidInput if that fails."""
         network = self.split.network
         used = _used_switches(network)
         lowest = self.level[used].min()
@@ -184,7 +188,7 @@ class _Removal:
             raise InvalidInput(rule, value, "balance its links, or choose another k")
 
     def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
-        """Split off at `groups`; return False if known cuts forbid everything, or if nothing new is learned."""
+        """Split off arcs at `groups`. Return False if known cuts forbid every split, or if nothing new is learned."""
         network, known = self.split.network, len(self.sets)
         for _ in range(self.patience):
             cuts = cut_table(network, self.sets)
@@ -218,7 +222,7 @@ def _used_switches(network: ForestNetwork) -> NDArray[np.bool_]:
 
 
 def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
-    """Flag switches that arcs only enter, or only leave: no tree can use them."""
+    """Return flags of switches that have only incoming or only outgoing arcs, so that no tree can use them."""
     entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
     entered[network.dst], left[network.src] = True, True
     blind = entered ^ left
@@ -227,7 +231,7 @@ def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
 
 
 def _between_ranks(split: SplitNetwork) -> SplitNetwork:
-    """Return `split` with ranks as its only nodes, and the shortest paths of each arc first."""
+    """Return `split` with only ranks as nodes, and with the pieces of each arc sorted by path length."""
     network, pieces = split.network, split.pieces
     owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
     order = np.lexsort((pieces.length, owner))
