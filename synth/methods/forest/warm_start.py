@@ -1,4 +1,4 @@
-"""Warm start: trees of an older schedule, reused as far as they fit a network that has changed."""
+"""Warm start: reuses the trees of an older schedule for a network that has changed, as far as they still fit."""
 
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ from chorale.synth.topology.topology import Topology
 
 
 class _OldEdges(NamedTuple):
-    """Edges of old trees, by root, then from the root outwards; those of root r are offsets[r] to offsets[r + 1] - 1.
+    """Edges of old trees, sorted by root and then by depth. Root r has edges offsets[r] to offsets[r + 1] - 1.
 
-    parent, child: ranks of the new network, -1 for ranks that are gone
-    lo, hi:        the old units of the root that use this edge
+    parent, child: ranks in the new network, -1 for ranks that no longer exist
+    lo, hi:        old units of the root that use this edge
     """
 
     offsets: Integers
@@ -37,10 +37,11 @@ class _ArcIndex(NamedTuple):
 
 
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
-    """Return repaired trees of `old` that fit into `network` together. They may be too few, or block other trees.
+    """Return the trees of `old`, repaired where necessary, that fit into `network` together.
 
-    A unit of a root uses the tree of the old unit at the same part of the shard. A node whose incoming edge is gone
-    gets another edge from the nodes that the tree has reached; a tree that cannot be repaired is left out.
+    There may be too few of them, and they may leave too little capacity for the missing ones. Each unit of a root uses
+    the tree of the old unit at the same position in the shard. If the incoming edge of a node no longer exists, it is
+    replaced by an edge from some node that the tree has reached. A tree that cannot be repaired is dropped.
     O(transfers of `old` + trees * nodes * degree).
 
     Args:
@@ -66,7 +67,7 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
 
 
 def _edges(old: Schedule, topology: Topology) -> _OldEdges:
-    """Return the edges of the trees that copy or, if all trees reduce, of these trees turned around."""
+    """Return the edges of the trees that copy data. If all trees reduce, returns their edges reversed."""
     rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
     new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)

@@ -1,4 +1,4 @@
-"""The grid of ranks, and a reduce_scatter along its lines: the steps on one line, and the order of the dimensions."""
+"""Grids of ranks, the steps of a reduce_scatter along one line of a grid, and the order in which dimensions run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
 
 
 def grid_shape(topology: Topology) -> tuple[int, ...]:
-    """Return the sizes of the grid in which ranks are numbered, the last dimension fastest; the product is N.
+    """Return the sizes of the grid in which the N ranks are numbered. The last dimension varies fastest.
 
-    Known for torus, mesh, hyperx, hypercube, hamming and hxmesh, and for functions of one of them that keep all its
-    ranks (`scaled`, `without(…;link=…)`). Everything else counts as one line of ranks. Algorithms on grids are correct
-    for any shape; a wrong one only costs time.
+    Recognises torus, mesh, hyperx, hypercube, hamming and hxmesh, and functions that keep all ranks of one of them
+    (`scaled`, `without(…;link=…)`). All other networks are treated as a single line of ranks. Algorithms on grids are
+    correct for any shape, but a shape that does not fit makes them slower.
     """
     ranks = topology.compute_count
     try:
@@ -65,7 +65,7 @@ class LineStep:
     block: Positions
 
     def pairs(self, size: int) -> tuple[Positions, Positions, Positions]:
-        """Return (src, dst, number of blocks) of each pair of positions, in order."""
+        """Return (src, dst, number of blocks sent) for each pair of positions, sorted."""
         keys, counts = np.unique(self.src * size + self.dst, return_counts=True)
         return *np.divmod(keys, size), counts
 
@@ -74,10 +74,9 @@ class LineStep:
 class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
-    Every position starts with a contribution to every block and sends its partial sum of a block at most once; the
-    position that never does holds the sum in the end.
-
-    handed_on: int32[size, size], the step in which a position sends a block, `len(steps)` if it never does
+    Every position starts with a contribution to every block and sends its partial sum of a block at most once. The only
+    position that never sends its partial sum of a block has the complete sum in the end.
+    handed_on: int32[position, block]: step in which the position sends the block, `len(steps)` if it never does
     """
 
     size: int
@@ -91,11 +90,11 @@ class LineReduceScatter:
         object.__setattr__(self, "handed_on", handed_on)
 
     def held(self, step: int) -> NDArray[np.bool_]:
-        """Return bool[position, block]: which partial sums positions have not sent before `step`."""
+        """Return bool[position, block]: whether the position still has its partial sum of the block before `step`."""
         return self.handed_on >= step
 
     def mirrored(self) -> LineReduceScatter:
-        """Return the line that does for position -a and block -b, modulo size, what this one does for a and b."""
+        """Return the mirror image: positions a and blocks b are replaced by -a and -b, modulo size."""
         return LineReduceScatter(self.size, tuple(LineStep(*(-part % self.size for part in (s.src, s.dst, s.block)))
                                      for s in self.steps))  # fmt: skip
 
@@ -111,9 +110,9 @@ def require_line_size(size: int) -> None:
 def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]:
     """Return the steps of a reduce_scatter in which position a exchanges blocks with `peers[s][a]` in step s.
 
-    `home[b]` is the position that keeps block b. A position sends a block in the last step in which its peer can still
-    bring it home (Swing paper, appendix A.2: a block that could be sent twice is sent only later). If the sizes are
-    powers of two there is only one such step.
+    `home[b]` is the position that keeps block b. A position sends a block in the last step after which the block can
+    still reach its home (Swing paper, appendix A.2: if a block could be sent in two steps, the later one is used). If
+    the size is a power of two, there is only one possible step.
     """
     positions = np.arange(len(peers[0]) if peers else 1)
     reach = home == positions[:, None]
@@ -126,7 +125,7 @@ def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]
 
 
 class Turn(NamedTuple):
-    """Step `number` of dimension `axis`, for piece `piece` of `pieces` equal pieces of the data."""
+    """One step of a grid algorithm: step `number` of dimension `axis`, for one of `pieces` equal pieces of the data."""
 
     axis: int
     number: int
@@ -135,7 +134,7 @@ class Turn(NamedTuple):
 
 
 def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return one step of each dimension in turn, beginning with dimension `first`; finished ones are skipped.
+    """Return the steps of all dimensions in turn, starting with dimension `first`. Finished dimensions are skipped.
 
     Source: Swing paper, sections 4.1 and 4.2 (omega and sigma).
     """
@@ -145,16 +144,16 @@ def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
 
 
 def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return all steps of one dimension, then all of the next, beginning with dimension `first`."""
+    """Return all steps of dimension `first`, then all steps of the next dimension, and so on cyclically."""
     return [Turn(axis, number) for axis in _from(first, len(step_counts)) for number in range(step_counts[axis])]
 
 
 def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return `dimension_by_dimension`, with every dimension stretched to as many steps as the longest one.
+    """Return steps as in `dimension_by_dimension`, but with equally many steps for every dimension.
 
-    Collectives that begin in different dimensions then change dimension at the same time and never share links. The
-    steps of a shorter dimension are divided into as many pieces as fit, so that its larger blocks do not delay the
-    others; None is a step of waiting. Source: Swing paper, section 5.2.
+    Collectives that start in different dimensions then change dimension at the same time and never share links. To fill
+    the steps of the longest dimension, the steps of shorter ones are divided into several pieces, so that their larger
+    blocks do not delay others. None stands for a step without sending. Source: Swing paper, section 5.2.
     """
     longest = max(step_counts)
     turns: list[Turn | None] = []

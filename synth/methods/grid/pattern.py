@@ -1,7 +1,7 @@
-"""From subcollectives on a grid to a schedule, or to its traffic if the schedule would be too large to write out.
+"""Turns subcollectives on a grid into a schedule, or only into its traffic if the schedule would be too large.
 
-Routes between pairs of ranks are minimal paths; a message is split over two if the network offers two. On a torus they
-follow from a closed form, in dimension order; on any other network they are searched for, also through switches.
+Messages use minimal paths, and are split over two paths if there are two disjoint ones. On a torus, paths have a closed
+form, in dimension order. On any other network, they are found by search and may lead through switches.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _CHOICES_AT_ONCE = 2**24
 
 
 def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[Routes, Routes]:
-    """Return two tables with a path of the fewest links for each pair, equal if there is only one.
+    """Return two tables with a shortest path for each pair of nodes. Both paths are equal if there is only one.
 
-    If several links lead nearer, the first path takes the one whose index is dst modulo their number, so that
-    destinations are spread over equal paths as static routing does on fat trees; the second path takes the next one.
+    If several links lead nearer to dst, the first path uses the one with index dst modulo their number, which spreads
+    destinations over equal paths like static routing on fat trees. The second path uses the next one.
     O(targets * links + hops * degree).
     """
     links, nodes = topology.links, topology.node_count
@@ -73,9 +73,9 @@ def _walk(
     pair: NDArray[np.int64],
     choice: int,
 ) -> list[NDArray[np.int64]]:
-    """Return the walks from `src` to `dst`, all at the same time: an array [3, …] of (pair, hop number, link) per hop.
+    """Return shortest paths from `src` to `dst` as arrays [3, …] of (pair, hop number, link), one column per hop.
 
-    `hops[row[i], v]` is the distance from node v to `dst[i]`.
+    All paths are followed at the same time. `hops[row[i], v]` is the distance from node v to `dst[i]`.
     """
     steps = []
     node = src
@@ -114,9 +114,9 @@ class TorusLinks:
 
     @staticmethod
     def of(topology: Topology, shape: tuple[int, ...]) -> TorusLinks | None:
-        """Return the links of `topology` if it is exactly the torus of `shape`, otherwise None.
+        """Return the links of `topology` if it is exactly the torus of this `shape`, otherwise None.
 
-        A dimension of size 2 has one pair of links between two ranks.
+        In a dimension of size 2, there is one link in each direction between two ranks.
         """
         links, ranks = topology.links, topology.compute_count
         if topology.switch_count or len(links) != ranks * sum(1 if size == 2 else 2 for size in shape):
@@ -132,9 +132,9 @@ class TorusLinks:
         return TorusLinks(shape, *by_sign)
 
     def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool = False) -> Routes:
-        """Return the path of each pair: first dimension first, the shorter way around each.
+        """Return the path of each pair in dimension order, taking the shorter direction in each dimension.
 
-        If both directions are equally long it goes forward, or backward with `backward_ties`. O(hops).
+        If both directions are equally long, it goes forward, or backward with `backward_ties`. O(hops).
         """
         hops, sign = [], []
         for axis, size in enumerate(self.shape):
@@ -161,11 +161,11 @@ class TorusLinks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRoutes:
-    """One route, or two of equal length, for each of some pairs of ranks.
+    """Routes of pairs of ranks: one route per pair, or two of equal length that carry half of a message each.
 
-    keys:   int64, sorted: src * N + dst of each pair
-    first:  int64, the route of each pair
-    second: int64, the route of the other half of a message if it is split, otherwise -1
+    keys:   int64, src * N + dst of each pair, ascending
+    first:  int64, index of the first route of each pair
+    second: int64, index of the second route of each pair, or -1 if there is only one
     """
 
     ranks: int
@@ -180,17 +180,17 @@ class PairRoutes:
         return bool((self.second >= 0).any())
 
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first, second) of each pair; all must be among `keys`. O(pairs log pairs)."""
+        """Return (first, second) for each of these pairs, which must all be among `keys`. O(pairs log pairs)."""
         index = np.searchsorted(self.keys, src * self.ranks + dst)
         return self.first[index], self.second[index]
 
 
 def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int64]) -> PairRoutes:
-    """Return minimal routes for the pairs with `keys` src * N + dst, which must be sorted, unique, and src != dst.
+    """Return minimal routes for pairs src != dst with `keys` src * N + dst, which must be ascending and unique.
 
-    Minimal adaptive routing is assumed: if there are two disjoint paths, each carries half. On a torus of `shape` a
-    path goes dimension by dimension and is split if the distance in one of them is exactly half of its size. O(hops)
-    on a torus.
+    This assumes minimal adaptive routing: if there are two disjoint paths, each carries half of a message. On a torus
+    of `shape`, paths follow the order of dimensions, and there are two if the distance in a dimension is exactly half
+    of its size. O(hops) on a torus.
     """
     torus = TorusLinks.of(topology, shape)
     src, dst = np.divmod(keys, topology.compute_count)
@@ -217,7 +217,7 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
 
 
 def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
-    """Return for each pair whether its two paths, which are equally long, have no link in common."""
+    """Return for each pair whether its two paths, which must be equally long, are disjoint."""
     result: NDArray[np.bool_] = np.logical_or.reduceat(first.link_ids != second.link_ids, first.offsets[:-1])
     hops = np.repeat(result, np.diff(first.offsets))  # few pairs have two paths at all
     pair = np.repeat(np.arange(len(first)), np.diff(first.offsets))[hops]
@@ -230,10 +230,10 @@ def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class CollectivePattern:
-    """A collective on `topology` whose `subcollectives` run in parallel, each on an equal part of every shard.
+    """A collective that consists of `subcollectives`, which run in parallel on equal parts of every shard.
 
-    `schedule` and `traffic` come from the same subcollectives and routes; the latter never names shards and takes
-    O(messages). Steps in which nothing is sent are left out.
+    `schedule` and `traffic` follow from the same subcollectives and routes, but `traffic` does not consider individual
+    shards and only takes O(messages). Steps in which nothing is sent are left out.
     """
 
     topology: Topology
@@ -244,7 +244,7 @@ class CollectivePattern:
     kind: Kind = "stepped"
 
     def schedule(self, chunks: int | None = None) -> Schedule:
-        """Return the schedule with `chunks` chunks per shard, by default the fewest that make all parts equal.
+        """Return the schedule with `chunks` chunks per shard. The default is the smallest number for equal parts.
 
         O(transfers log messages).
 
@@ -273,7 +273,10 @@ class CollectivePattern:
         )  # fmt: skip
 
     def traffic(self) -> Traffic:
-        """Return what the schedule with its default chunks sends. Equal steps are one object. O(messages)."""
+        """Return the traffic of the schedule with the default number of chunks. Equal steps share an object.
+
+        O(messages).
+        """
         from chorale.synth.schedule.traffic import Traffic, merged_step  # noqa: PLC0415 - only simulations need it
 
         by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
@@ -316,7 +319,7 @@ class CollectivePattern:
 
     @cached_property
     def _steps(self) -> list[int]:
-        """The steps in which any subcollective sends."""
+        """The numbers of the steps in which at least one subcollective sends."""
         count = max(map(len, self.subcollectives))
         return [step for step in range(count) if any(len(part.messages()[0]) for part in self._at(step))]
 
@@ -340,7 +343,7 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """The number of equal units of a subcollective's data: pieces, or halves of them if messages are split."""
+        """Number of equal units of a subcollective's data: pieces, or half pieces if messages are split over routes."""
         return self._pieces * (2 if self._pairs.splits else 1)
 
     @cached_property
@@ -354,7 +357,7 @@ class CollectivePattern:
         return tuple(part[step].signature() if step < len(part) else None for part in self.subcollectives)
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield columns of the transfers of `step`, which is the `number`-th in which any subcollective sends."""
+        """Yield the columns of the transfers of `step`, which becomes step `number` of the schedule."""
         for index, steps in enumerate(self.subcollectives):
             if step >= len(steps):
                 continue

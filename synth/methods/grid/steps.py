@@ -1,7 +1,7 @@
-"""Steps of subcollectives, which run in parallel, each on its part of every shard: on grids, and of whole vectors.
+"""Steps of subcollectives. Subcollectives run in parallel, each on its own part of every shard.
 
-A reduce_scatter on a grid is the product of those along its lines. An exchange sends the whole vector in every message:
-fewest steps, most bytes.
+A reduce_scatter on a grid is a product of reduce_scatters along its lines. An exchange sends the complete vector in
+every message, which takes the fewest steps but the most bytes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 class SendStep(NamedTuple):
-    """One step of a subcollective; what it sends is computed on demand.
+    """One step of a subcollective. Its messages are computed on demand.
 
-    messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`, each pair once
-    sends:         returns (src, dst, shard): the shards of these messages, one by one
-    signature:     returns a value; steps of equal values have equal messages (the reverse may not hold)
-    reduces:       whether the receiver adds the data to what it holds
-    piece, pieces: only piece `piece` of `pieces` equal pieces of the data is sent
+    messages:      returns (src, dst, shards): `shards[i]` shards go from `src[i]` to `dst[i]`; each pair occurs once
+    sends:         returns (src, dst, shard): each shard of these messages in a separate entry
+    signature:     returns a value that is equal only for steps with equal messages
+    reduces:       whether the receiver adds the data to its own
+    piece, pieces: number of the piece that is sent, and number of equal pieces of the data
     """
 
     messages: Callable[[], Columns]
@@ -46,7 +46,7 @@ SubCollective: TypeAlias = Sequence[SendStep]
 
 
 def backwards(steps: SubCollective) -> list[SendStep]:
-    """Return `steps` backwards in time: what was summed along a tree is copied down the same tree."""
+    """Return `steps` in reverse order and direction, with copies in place of sums."""
 
     def turned(columns: Callable[[], Columns]) -> Columns:
         src, dst, amount = columns()
@@ -69,7 +69,10 @@ def backwards(steps: SubCollective) -> list[SendStep]:
 def whole_vector_step(
     ends: Callable[[], tuple[Numbers, Numbers]], ranks: int, signature: Hashable, reduces: bool = True
 ) -> SendStep:
-    """Return the step in which all shards go from each of the first `ends` to the second."""
+    """Return a step in which all shards are sent from each source to its target.
+
+    ends: returns (sources, targets)
+    """
 
     def messages() -> Columns:
         src, dst = ends()
@@ -85,10 +88,10 @@ def whole_vector_step(
 def grid_reduce_scatter(lines: Sequence[LineReduceScatter], turns: Sequence[Turn | None]) -> list[SendStep]:
     """Return the reduce_scatter in which every line of dimension d runs `lines[d]`, in the order of `turns`.
 
-    A turn of None waits. A shard corresponds to one block in every dimension, given by the coordinates of its owner. A
-    rank holds a partial sum of the shard as long as its position holds that block in all dimensions; in a turn of
-    dimension d it sends what its line sends there. So steps are products, and sums over them take only O(N) per step,
-    whatever the number of shards.
+    A turn of None is a step without sending. Each shard corresponds to one block in every dimension, given by the
+    coordinates of its owner. A rank has a partial sum of the shard as long as its position has this block in all
+    dimensions. In a turn of dimension d, it sends the blocks that its line sends. So steps are products over the
+    dimensions, and counting shards takes only O(N) per step.
     """
     steps, done = [], [0] * len(lines)
     for turn in turns:
@@ -151,7 +154,7 @@ class _GridStep:
 
 
 def outer_sum(parts: Iterable[Numbers]) -> Numbers:
-    """Return all sums of one number from each part; the last part varies fastest."""
+    """Return the sums of all combinations of one number from each part. The last part varies fastest."""
     result = np.zeros(1, dtype=np.int64)
     for part in parts:
         result = np.add.outer(result, part).ravel()
@@ -159,7 +162,7 @@ def outer_sum(parts: Iterable[Numbers]) -> Numbers:
 
 
 def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendStep]:
-    """Return the reduce in which every rank sends the whole vector when `scatter` sends the shard of `root`."""
+    """Return the reduce in which ranks send the complete vector in the steps where `scatter` sends the root's shard."""
 
     def ends(step: SendStep) -> tuple[Numbers, Numbers]:
         src, dst, shard = step.sends()
@@ -175,11 +178,11 @@ def reduce_to_root(scatter: SubCollective, root: int, ranks: int) -> list[SendSt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """The rounds of one line: the largest power of two of positions exchange, the others are folded onto them.
+    """The rounds of an exchange on one line, in which the largest possible power of two of positions participate.
 
-    active: the positions that exchange
-    folded: the other positions; `onto[i]` receives the vector of `folded[i]` before and returns the sum afterwards
-    peers:  `peers[s][i]` is the position that `active[i]` exchanges with in round s
+    active: positions that exchange vectors
+    folded: the other positions; `onto[i]` receives the vector of `folded[i]` first and returns the sum at the end
+    peers:  `peers[s][i]` is the position with which `active[i]` exchanges vectors in round s
     """
 
     size: int
@@ -196,17 +199,17 @@ class ExchangeRounds:
         return ExchangeRounds(size, active, folded, folded - len(active), tuple(peers))
 
     def mirrored(self) -> ExchangeRounds:
-        """Return the rounds in which position -a modulo size does what position a does here."""
+        """Return the mirror image, in which positions a are replaced by -a modulo size."""
         active, folded, onto = (-part % self.size for part in (self.active, self.folded, self.onto))
         return ExchangeRounds(self.size, active, folded, onto, tuple(-peer % self.size for peer in self.peers))
 
 
 def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]) -> list[SendStep]:
-    """Return an allreduce in which every message holds the whole vector of the subcollective.
+    """Return an allreduce in which every message contains the complete vector of the subcollective.
 
-    Dimensions whose size is not a power of two are folded one after the other, then all lines exchange in the order of
-    `turns`, then the folded ranks receive the result. For powers of two these are the latency-optimal algorithms of the
-    Swing paper (sections 2.3.2 and 3.1.2).
+    If the size of a dimension is not a power of two, some of its ranks first send their vectors to others (folding).
+    Then all lines exchange in the order of `turns`, and finally the folded ranks receive the result. For powers of two,
+    these are the latency-optimal algorithms of the Swing paper (sections 2.3.2 and 3.1.2).
     """
     ranks = prod(line.size for line in lines)
 
@@ -216,7 +219,7 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
         return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))
 
     def fold(axis: int) -> tuple[Positions, Positions]:
-        """Return the ranks that are folded along `axis`, and onto which; earlier dimensions are already folded."""
+        """Return (ranks that are folded along `axis`, ranks that receive their vectors), after earlier dimensions."""
         others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(lines)]
         return ranks_at(axis, lines[axis].folded, others), ranks_at(axis, lines[axis].onto, others)
 
@@ -242,19 +245,18 @@ def exchange_steps(lines: Sequence[ExchangeRounds], turns: Sequence[Turn | None]
 LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
 
 Order = Callable[[Sequence[int], int], list[Turn | None]]
-"""Returns the order of all steps, from the number of steps of each dimension and the dimension to begin with."""
+"""Function that returns the order of all steps, given the number of steps per dimension and the first dimension."""
 
 
 def grid_collectives(
     lines: Sequence[LineReduceScatter], order: Order, all_ports: bool, collective: Collective, method: str
 ) -> tuple[SubCollective, ...]:
-    """Return the subcollectives that make `collective` from reduce_scatters (Swing paper, section 4.1).
+    """Return the subcollectives of `collective`, all derived from reduce_scatters (Swing paper, section 4.1).
 
-    With `all_ports`, one begins in each dimension, and each has a mirror image that goes the other way around (except
-    on a grid whose sizes are all 2). Otherwise there is only the one that begins in the first dimension.
-
-    An allgather is the reduce_scatter backwards, an allreduce both in sequence, a reduce the tree of the root's shard
-    with the whole vector, a broadcast the same tree backwards.
+    With `all_ports`, one subcollective starts in each dimension, and each has a mirror image in the opposite direction
+    (unless all sizes of the grid are 2). Otherwise, there is a single one, which starts in the first dimension.
+    An allgather is the reduce_scatter backwards, and an allreduce is both in sequence. A reduce sends the complete
+    vector along the tree of the root's shard, and a broadcast is this reduce backwards.
 
     Raises:
         InvalidInput: for an alltoall.
@@ -273,7 +275,7 @@ def grid_collectives(
 
 
 def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
-    """Return the steps of `collective`: the reduce_scatter, the allgather, or both for an allreduce.
+    """Return the steps of `collective`: those of `scatter`, of `gather`, or of both in sequence for an allreduce.
 
     Raises:
         InvalidInput: for any other collective.
@@ -288,7 +290,7 @@ def of_parts(scatter: SubCollective, gather: SubCollective, collective: Collecti
 
 
 def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[SubCollective, ...]:
-    """Return the exchanges of whole vectors that run in parallel, beginning as in `grid_collectives`."""
+    """Return the exchanges of complete vectors that run in parallel, in the same dimensions as `grid_collectives`."""
     counts = [len(line.peers) for line in lines]
     return tuple(
         exchange_steps(port_lines, round_robin(counts, first)) for first, port_lines in _beginnings(lines, all_ports)
@@ -296,7 +298,7 @@ def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> tuple[
 
 
 def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
-    """Yield the first dimension and the lines of each subcollective: plain, then mirrored."""
+    """Yield (first dimension, lines) of each subcollective, with the mirror image after the original."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
         yield first, lines

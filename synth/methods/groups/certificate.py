@@ -25,7 +25,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def proven_time(topology: Topology, groups: Sequence[Group], prices: Sequence[int]) -> Fraction:
-    """Return the time that `prices`, a whole number >= 0 for each link, prove, in amount / bandwidth.
+    """Return the lower bound on the time, in amount / bandwidth, that follows from link prices (whole numbers >= 0).
 
     O(ranks * links * log links + ranks^4 of a group).
 

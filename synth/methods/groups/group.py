@@ -24,10 +24,10 @@ MAX_COMMODITIES = 512
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A collective among some ranks.
+    """A collective among some of the ranks.
 
-    ranks:  its members, ascending
-    amount: its vector, in the unit of all groups
+    ranks:  members of the group, ascending
+    amount: size of the group's vector, in a unit that all groups share
     """
 
     name: str
@@ -37,7 +37,7 @@ class Group:
 
     @property
     def commodities(self) -> int:
-        """The number of its roots or sources."""
+        """Number of roots of trees, or of sources of an all-to-all."""
         return 1 if self.collective.name == CollectiveName.ALLREDUCE or self.collective.is_rooted else len(self.ranks)
 
 
@@ -77,9 +77,9 @@ def require_few(groups: tuple[Group, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupNetwork:
-    """The fabric as a group sees it: its members are the ranks, all other nodes only forward data.
+    """The fabric from the point of view of a group: the members are the ranks, and all other nodes only forward data.
 
-    link: int32[links of the fabric], the link of `topology` that each one is
+    link: int32, id in `topology` of each link of the fabric
     """
 
     topology: Topology
@@ -87,7 +87,7 @@ class GroupNetwork:
 
 
 def network_of_group(topology: Topology, group: Group) -> GroupNetwork:
-    """Return the fabric as `group` sees it; its switches neither multicast nor add. O(links log links)."""
+    """Return the fabric with only the members of `group` as ranks. Switches only forward data. O(links log links)."""
     others = [node for node in range(topology.node_count) if node not in set(group.ranks)]
     order = np.array([*group.ranks, *others])
     place = np.empty(len(order), dtype=np.int32)

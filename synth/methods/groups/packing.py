@@ -1,10 +1,11 @@
-"""Several collectives at the same time: how they share the links so that the last one ends as early as possible.
+"""Plans several collectives that run at the same time: shares the links so that the last one ends as early as possible.
 
-We look for the least T such that each commodity (a root of trees, a source of an all-to-all) is split over ways to move
-it and no link carries more than T times its bandwidth. Column generation solves this: prices of links from the linear
-program over the ways found so far, then the cheapest way of every commodity at these prices. Prices are also the proof:
-in time T links earn at most T * price * bandwidth, and every commodity pays at least the cost of its cheapest way.
-Schedules follow the ways in whole chunks.
+A commodity is the data of one root of trees or of one source of an all-to-all. A way is a possible routing for it. We
+look for the least time T for which commodities can be divided among ways so that no link carries more than T times its
+bandwidth. Column generation solves this problem: a linear program over the known ways gives prices of links, and the
+cheapest way of every commodity at these prices is added. Prices also prove a bound: in time T, links earn at most
+T * price * bandwidth, and every commodity pays at least the cost of its cheapest way. Schedules use the ways in whole
+chunks.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from chorale.synth.verify.verify import verify
 
 
 def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
-    """Return the distances between all nodes, float64[nodes, nodes], and the paths, by `prices` > 0 of links."""
+    """Return (distances between all nodes by `prices` > 0, float64[nodes, nodes]; function for cheapest paths)."""
     nodes, links = topology.node_count, topology.links
     link_of = np.full((nodes, nodes), -1, dtype=np.int64)
     order = np.argsort(-prices, kind="stable")  # the cheapest of parallel links is written last
@@ -68,7 +69,7 @@ def cheapest_paths(topology: Topology, prices: Floats) -> tuple[Floats, PathOf]:
 
 
 def cheapest_way(group: Group, root: int, distance: Floats, path: PathOf) -> Routing:
-    """Return the cheapest way for the root or source at place `root`. O(ranks^3), for an allreduce O(ranks^4)."""
+    """Return the cheapest way for the data of the group's member `root`. O(ranks^3), or O(ranks^4) for an allreduce."""
     cost, name = distance[np.ix_(group.ranks, group.ranks)], group.collective.name
     if name == CollectiveName.ALLTOALL:
         return routing(group, root, path)
@@ -93,7 +94,7 @@ def tree_cost(cost: Floats, parents: Parents) -> float:
 MAX_ROUNDS = 80
 _BEHIND = 1e-3
 _MOST_BOUNDS = 32
-"""The number of groups whose own bounds are tried if prices prove less."""
+"""Maximum number of groups for which separate bounds are tried if the prices do not prove enough."""
 _CLOSE = 1e-4
 _LEAST_PRICE = 1e-7
 _STEADY = 0.5
@@ -101,7 +102,7 @@ _LEAST_SHARE = 1e-9
 
 
 def pack_groups(topology: Topology, groups: Sequence[Group]) -> GroupPacking:
-    """Return how the groups share the fabric, with a proof of the least time. Deterministic.
+    """Return the best division of the fabric among the groups, with a lower bound on the time. Deterministic.
 
     Each of at most 80 rounds solves a linear program of links + commodities rows.
 
@@ -152,7 +153,7 @@ def _best_prices(
 
 
 def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
-    """Return prices of links that prove, for `group` alone, the bound of its collective by cuts."""
+    """Return link prices that prove the lower bound on the collective of `group` by itself, without other groups."""
     network = network_of_group(topology, group)
     bound = lower_bound(network.topology, group.collective)
     if bound.prices:
@@ -169,7 +170,7 @@ def prices_of_group(topology: Topology, group: Group) -> NDArray[np.int64]:
 
 
 def _links_back(topology: Topology) -> NDArray[np.int64] | None:
-    """Return for each link one of the same bandwidth in the opposite direction, None if some link has none."""
+    """Return for each link a link of equal bandwidth in the opposite direction, or None if some link has none."""
     links = topology.links
     there = np.lexsort((links.bandwidth_class, links.src, links.dst))
     back = np.lexsort((links.bandwidth_class, links.dst, links.src))
@@ -184,7 +185,7 @@ def _links_back(topology: Topology) -> NDArray[np.int64] | None:
 def _master(
     commodities: Sequence[Commodity], ways: Sequence[Sequence[Routing]], widths: Floats
 ) -> tuple[list[Floats], Floats, float]:
-    """Return the best shares of the ways so far, prices of links, and the time in amount / bandwidth."""
+    """Solve the linear program over the known ways. Returns (shares of ways, link prices, amount / bandwidth)."""
     links, columns = len(widths), [len(each) for each in ways]
     rows, places, values = [], [], []
     column = 0
@@ -211,7 +212,7 @@ def _master(
 def _used(
     ways: Sequence[Sequence[Routing]], shares: Sequence[Floats]
 ) -> tuple[tuple[tuple[Routing, ...], ...], tuple[Floats, ...]]:
-    """Return the ways that carry anything, merged where they are equal, and their shares, which add up to 1."""
+    """Return (ways with a share above 0, shares, which add up to 1) of each commodity. Equal ways are merged."""
     kept_ways, kept_shares = [], []
     for listed, parts in zip(ways, shares, strict=True):
         merged: dict[Routing, float] = {}
@@ -231,7 +232,7 @@ _NEARLY_BEST = Fraction(1001, 1000)
 class GroupSchedule:
     """The schedule of one group.
 
-    network: the fabric as the group sees it
+    network: the fabric with only the group's members as ranks
     loads:   load of each link of the fabric, in the unit of amounts
     """
 
@@ -243,10 +244,10 @@ class GroupSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedSchedules:
-    """Schedules of all groups.
+    """Schedules of all groups, which share the fabric.
 
-    time:  what the busiest link needs for all of them together, in amount / bandwidth
-    lower: what no plan can beat
+    time:  time that the busiest link needs for the data of all groups, in amount / bandwidth
+    lower: lower bound on the time of any plan
     """
 
     topology: Topology
@@ -261,7 +262,7 @@ class SharedSchedules:
 
 
 def shared_schedules(topology: Topology, packing: GroupPacking, chunks: int | None = None) -> SharedSchedules:
-    """Return verified schedules for all groups of `packing`, with `chunks` per shard, or by default few that suffice.
+    """Return verified schedules for all groups of `packing`. By default, the number of chunks is small but sufficient.
 
     Raises:
         CheckFailed: if the verified rows load links differently from what the packing promised.
@@ -306,7 +307,7 @@ def _member(topology: Topology, packing: GroupPacking, number: int, chunks: int)
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Units `first` to `last` - 1 of the commodity of `root` take one way."""
+    """A part of a commodity that takes one way: units `first` to `last` - 1 of the data of `root`."""
 
     root: int
     way: Routing
@@ -326,7 +327,7 @@ def _pieces(packing: GroupPacking, number: int, chunks: int) -> Iterator[_Piece]
 
 
 def _schedule(network: GroupNetwork, group: Group, pieces: Sequence[_Piece], chunks: int) -> Schedule:
-    """Return the schedule on the network as the group sees it."""
+    """Return the schedule of `group` for `pieces` of its data, on the network in which its members are the ranks."""
     topology = network.topology
     routes: dict[tuple[int, ...], int] = {}
     rows: list[tuple[int, int, int, int, int, int]] = []

@@ -1,9 +1,9 @@
-"""Ways to move the data of groups, and the closed form of these on boxes with rails.
+"""Ways to route the data of groups, with a closed form for boxes with rails.
 
-On boxes with rails the data of every root takes a path through all members: it visits all members of a box, crosses to
-the next box over the rail of the last one, and continues from there. Paths of different roots begin at different
-members, so that all NICs and lanes carry the same. If NICs or lanes limit everywhere at the same time, prices on all of
-them prove that nothing is faster.
+On boxes with rails, the data of every root follow a path through all members: it visits all members of a box, crosses
+to the next box over the rail of the last one, and continues there. The paths of different roots start at different
+members, so that all NICs and lanes carry the same load. If all NICs, or all lanes, are equally busy and limit the time,
+equal prices on them prove that no plan is faster.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,19 +22,19 @@ from chorale.synth.topology.topology import Topology
 
 Floats = NDArray[np.float64]
 Parents = NDArray[np.int64]
-"""A tree over the members of a group by their place in it: the parent of each, -1 for the root."""
+"""A tree over the members of a group, as the index of each member's parent, -1 for the root."""
 PathOf = Callable[[int, int], tuple[int, ...]]
-"""Returns the links from one rank to another, in travel order."""
+"""Function that returns the links of the path from one rank to another, in travel order."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Data that one member of a group sends to another; members by their place in the group.
+    """A transfer between two members of a group. Members are given by their index in the group.
 
-    depth:   step of the sender
+    depth:   step in which the sender sends
     path:    links from sender to receiver
-    reduces: whether the receiver adds
-    target:  the member that the data of an all-to-all is for, -1 for all
+    reduces: whether the receiver adds the data to its own
+    target:  member for which the data of an all-to-all are meant, -1 for all members
     """
 
     depth: int
@@ -53,14 +53,14 @@ class Routing:
 
     @cached_property
     def links(self) -> NDArray[np.int64]:
-        """The links of all edges, as often as they are crossed."""
+        """The links of all edges. A link that several edges cross occurs several times."""
         return np.array([link for edge in self.edges for link in edge.path], dtype=np.int64)
 
 
 def routing(group: Group, root: int, path: PathOf, down: Parents | None = None, up: Parents | None = None) -> Routing:
-    """Return the way of an all-to-all from `root`, or along trees with that root: sums go `up`, copies go `down`.
+    """Return the way of an all-to-all from `root`, or along trees with this root: `up` for sums, `down` for copies.
 
-    All sums come before the copies. Members are given by their place in the group, `path` takes their ranks.
+    All sums come before the copies. Members are given by their index in the group, but `path` is called with ranks.
     """
 
     def links(sender: int, receiver: int) -> tuple[int, ...]:
@@ -104,8 +104,8 @@ class Commodity:
     """The data of one root or source.
 
     group:  number of the group
-    root:   place in the group
-    amount: what one way moves if it moves all of it
+    root:   index of the root or source in the group
+    amount: amount of the data
     """
 
     group: int
@@ -115,9 +115,10 @@ class Commodity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupPacking:
-    """The ways of every commodity and their shares, which add up to 1.
+    """A plan for several groups: the ways of every commodity, and their shares, which add up to 1.
 
-    prices: int64[links], which prove that no plan takes less than `lower`, in amount / bandwidth
+    prices: int64[links]: link prices, which prove `lower`
+    lower:  lower bound on the time of any plan, in amount / bandwidth
     """
 
     groups: tuple[Group, ...]
@@ -139,7 +140,7 @@ def commodities_of(groups: Sequence[Group]) -> tuple[Commodity, ...]:
 
 
 def time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fraction:
-    """Return what the busiest link needs with `chunks` chunks per shard, in amount / bandwidth."""
+    """Return the time that the busiest link needs with `chunks` chunks per shard, in amount / bandwidth."""
     totals = [Fraction(0)] * len(topology.links)
     for number, commodity in enumerate(packing.commodities):
         counts = counts_of(packing, number, chunks)
@@ -150,9 +151,9 @@ def time_in_chunks(topology: Topology, packing: GroupPacking, chunks: int) -> Fr
 
 
 def counts_of(packing: GroupPacking, number: int, chunks: int) -> list[int]:
-    """Return the whole units of each way of commodity `number`, near its share: the largest remainders are rounded up.
+    """Return the number of units of each way of commodity `number`: its share, rounded by the largest remainders.
 
-    A unit is a chunk of the shard of a root or pair; for collectives with one commodity, a chunk of any shard.
+    A unit is a chunk of the shard of a root or pair, or a chunk of any shard if the collective has one commodity.
     """
     group = packing.groups[packing.commodities[number].group]
     units = chunks * (len(group.ranks) if group.commodities == 1 else 1)
@@ -167,9 +168,10 @@ _CLOSE = Fraction(1, 100)
 
 
 def pack_over_rails(topology: Topology, groups: tuple[Group, ...]) -> GroupPacking | None:
-    """Return the closed form for all groups; None if it is not within 1 % of a bound, or not on boxes with rails.
+    """Return the plan in closed form for all groups, or None if it is not within 1 % of a lower bound.
 
-    The members of each group must be at the same places of each of their boxes.
+    Also None unless the network consists of boxes with rails, and each group has members at the same positions in each
+    of its boxes.
     """
     fabric = rail_fabric(topology)
     if fabric is None:

@@ -1,4 +1,4 @@
-"""The method `in-network`: trees over switches that add and multicast, or trees of ranks alone if those are faster."""
+"""The method `in-network`: trees over switches that add and multicast, or without their help if that is faster."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import verify
 
 _MANY_UNITS = 1024
-"""Above this number of units per rank, fewer are tried: the likely reason for so many are measured bandwidths."""
+"""Above this number of units per rank, fewer units are tried, because measured bandwidths need unnecessarily many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +144,7 @@ def _built(builder: _Builder, topology: Topology, options: Options) -> PairedTre
 def _one_way(
     topology: Topology, collective: Collective, options: Options, bound: Bound, ranks_alone: Callable[[], AnySchedule]
 ) -> AnySchedule:
-    """Return trees in one direction over switches that multicast, or add; those of ranks alone if they are faster."""
+    """Return trees in one direction over switches that multicast or add, or a schedule without them if faster."""
     spread = Collective(CollectiveName.BROADCAST, collective.root) if collective.is_rooted else ALLGATHER
     is_sum = collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     switches = [

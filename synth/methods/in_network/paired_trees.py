@@ -1,4 +1,7 @@
-"""Pairs of trees over ranks and switches that act: one collects sums, one spreads results. Rates and schedules."""
+"""Pairs of trees over ranks and switches that add or multicast, their rates, and schedules made from them.
+
+In a pair, one tree collects sums and the other spreads the results.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +23,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReversibleTrees:
-    """Trees over ranks and switches that act. The vector is cut into units, which the trees take in order.
+    """Trees over ranks and switches that add or multicast. The trees take the units of the vector in order.
 
     Attributes:
         root, weight: int64 per tree: its root (a rank or a switch that adds), and how many units it carries.
@@ -56,7 +59,7 @@ class PairedTrees:
 
 
 def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> ReversibleTrees:
-    """Return `trees` without edges to switches that pass nothing on. O(edges * height)."""
+    """Return `trees` without edges to switches that do not forward anything. O(edges * height)."""
     nodes, ranks = topology.node_count, topology.compute_count
     src, dst = trees.tree * nodes + trees.src, trees.tree * nodes + trees.dst
     alive = np.ones(len(src), dtype=np.bool_)
@@ -74,16 +77,17 @@ def without_leaf_switches(topology: Topology, trees: ReversibleTrees) -> Reversi
 
 
 def mates_of(topology: Topology) -> NDArray[np.int32] | None:
-    """Return int32 per link: the link back of equal bandwidth; None if links are not as wide in both directions."""
+    """Return for each link the opposite link of equal bandwidth (int32), or None if some link has none."""
     mates = _links_back(topology)
     classes = topology.links.bandwidth_class
     return mates if mates is not None and np.array_equal(classes, classes[mates]) else None
 
 
 def with_equal_widths(topology: Topology) -> Topology | None:
-    """Return `topology` with each link as wide as the narrower of it and the link back; None if a link has none.
+    """Return `topology` with equal bandwidths in both directions: the smaller one of each link and its opposite link.
 
-    Links keep their numbers, so that trees that fit into the result also fit into `topology`.
+    Returns None if a link has no opposite link. Links keep their ids, and trees that fit into the result also fit into
+    `topology`.
     """
     mates, links = _links_back(topology), topology.links
     if mates is None:
@@ -139,9 +143,10 @@ def rate_of_pairs(topology: Topology, pairs: PairedTrees) -> Fraction:
 
 
 def endpoint_steps(topology: Topology, trees: ReversibleTrees) -> tuple[Integers, Integers]:
-    """Return the step in which a result leaves the src of each edge, counted from the root, and the steps per tree.
+    """Return (step in which the source of each edge sends a result, number of steps of each tree).
 
-    A rank sends one step after it has received, a switch in the same step. O(edges * height).
+    Steps are counted from the root. A rank sends one step after receiving, a switch in the same step.
+    O(edges * height).
     """
     ranks, nodes = topology.compute_count, topology.node_count
     step = np.full(len(trees.root) * nodes, -1, dtype=np.int64)

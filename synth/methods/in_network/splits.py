@@ -42,16 +42,20 @@ _MAX_ROUNDS = 60
 _MOST_CUTS = 64
 _LARGEST_DENOMINATOR = 10**6
 MAX_VARIABLES = 4000
-"""With this number of orbits of links, the linear program takes seconds."""
+"""Maximum number of variables. At this size, the linear program takes seconds."""
 MAX_UNITS = 2**22
-"""Up to this number of units, a split that loses nothing is packed as it is: weights of trees may be large."""
+"""Up to this number of units, a split is packed without rounding. Trees may have large weights."""
 _ROUNDED_UNITS = 2**17
 _FINE = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UndirectedSplit:
-    """roots: rate of trees per compute node that may be a root;  outward: bandwidth of out-trees per arc."""
+    """A split of links between both directions of trees.
+
+    roots:   rate of the trees rooted at each compute node that may be a root
+    outward: bandwidth of each arc for out-trees
+    """
 
     arcs: MergedArcs
     roots: tuple[Fraction, ...]
@@ -76,7 +80,7 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
     node_orbit = orbits(nodes, network.automorphisms)
     root_orbit = np.unique(node_orbit[: relabelled.roots], return_inverse=True)[1].astype(np.int64)
     out_column = np.unique(orbits(len(keys), moves), return_inverse=True)[1] + int(root_orbit.max()) + 1
-    # One sink of each orbit is enough: the cuts around the others say the same about the same variables.
+    # One sink of each orbit is enough, because cuts around the others give the same constraints.
     sinks = np.zeros(nodes, dtype=np.bool_)
     sinks[np.unique(node_orbit[: network.compute_count], return_index=True)[1]] = True
     program = TreeProgram(
@@ -90,7 +94,7 @@ def best_split(relabelled: Relabelled) -> UndirectedSplit | None:
     if values is None or not _is_met(program, values):
         values = [Fraction(value).limit_denominator(_LARGEST_DENOMINATOR) for value in point.tolist()]
     outward = [values[column] for column in out_column.tolist()]
-    for arc, opposite in enumerate(back.tolist()):  # take off what is too much for both directions together
+    for arc, opposite in enumerate(back.tolist()):  # remove the excess of both directions together
         excess = outward[arc] + outward[opposite] - arcs.width[arc]
         if excess > 0:
             taken = min(excess, outward[arc])
@@ -136,7 +140,11 @@ def _is_met(program: TreeProgram, values: Sequence[Fraction]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholeUnits:
-    """A split in whole units. supply: int64 per compute node;  carried: int64 per link, for out-trees."""
+    """A split in whole units.
+
+    supply:  int64 per compute node, units of the trees rooted there
+    carried: int64 per link, units for out-trees
+    """
 
     supply: Integers
     carried: Integers
