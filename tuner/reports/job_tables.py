@@ -95,9 +95,7 @@ class JobGroup:
         return otherwise if self.of_job is None else self.of_job
 
     def check(self, program_ranks: int, job_ranks: int) -> None:
-        """Raise InvalidInput unless all ranks of the group exist in a job of `job_ranks` ranks, and the group has as
-        many ranks as its programs.
-        """
+        """Raise InvalidInput unless the job has all ranks of the group, and the group has one for each program rank."""
         ranks = range(job_ranks) if self.ranks is None else self.ranks
         if len(set(ranks)) != len(ranks) or not set(ranks) <= set(range(job_ranks)):
             value = f"{','.join(map(str, ranks))} of {job_ranks} ranks"
@@ -136,10 +134,8 @@ def assemble(
 ) -> Table:
     """Return the table of `rows` (at least one), with an entry for each row and element type.
 
-    network:           None if unknown
     network_is_of_job: whether the network's ranks are the job's ranks rather than the programs' ranks. By default, True
                        if the group has all ranks in ascending order.
-
     Raises InvalidInput if sizes of entries overlap, or if the group does not match the job or the programs.
     """
     sizes = [row.program.ranks for row in rows if row.program is not None]
@@ -184,9 +180,8 @@ def checked_program(
     """Check the program or plan in `text`. Return it, and in the form in which tables contain it.
 
     method, parameters: how the program was made; by default the information in the program itself
-
-    Raises InvalidInput if jobs cannot execute it, and CheckFailed if it does not perform its collective correctly. The
-    error messages refer to it as `name`.
+    name:               name of the program in error messages
+    Raises InvalidInput if jobs cannot execute it, and CheckFailed if it does not perform its collective correctly.
     """
     for rule, message in text_violations(text):
         if rule == SWITCHES:
@@ -220,10 +215,7 @@ def program_certificate(program: AnyProgram, network: Topology) -> dict[str, Any
 
 
 def bound_certificate(network: Topology, collective: Any, achieved: Any) -> dict[str, Any]:
-    """Return the gap between the time per byte `achieved` and the lower bound, with the bound's checked certificate.
-
-    The bound assumes that switches neither multicast nor add.
-    """
+    """Return the gap between a time per byte and the bound without help of switches, with its checked certificate."""
     return _gap_document(network, collective, achieved, bound_of_ranks(network, collective, achieved))
 
 
@@ -292,9 +284,7 @@ def _row_of_file(
 
 
 def require_links(name: str, text: bytes, ranks: tuple[int, ...], network: Topology) -> None:
-    """Raise CheckFailed if the program sends between ranks that no path connects, and InvalidInput if one of `ranks` is
-    not in the network.
-    """
+    """Raise CheckFailed if ranks communicate that no path connects, InvalidInput if one of `ranks` does not exist."""
     if any(rank >= network.compute_count for rank in ranks):
         value = f"{network.spec} of {network.compute_count} ranks, rank {max(ranks)}"
         raise InvalidInput("the network does not have the ranks of the program: {}", value, "name another network")
@@ -384,9 +374,7 @@ def _campaign_row(
 def _certified(
     text: bytes, name: str, parameters: Mapping[str, Any], verified: VerifiedSchedule | None, network: Topology
 ) -> tuple[TableProgram, dict[str, Any]]:
-    """Check a program for all ranks of `network`. Return it, and the certificate of its schedule or, without one, of
-    the program.
-    """
+    """Check a program for all ranks of `network`. Return it and the certificate of its schedule, or else its own."""
     lifted, program = checked_program(text, name, parameters["method"], parameters)
     require_links(name, text, tuple(range(network.compute_count)), network)
     return program, program_certificate(lifted, network) if verified is None else schedule_certificate(verified)
@@ -412,9 +400,7 @@ def _measured(entry: TableEntry) -> dict[str, Any]:
 def _registered(
     home: Home, campaign: Mapping[str, Any], network: Topology, launch_id: str
 ) -> dict[str, dict[str, Any]]:
-    """Return model, version and run in MLflow of each program of a launch, by program id. Empty if there are none or
-    MLflow cannot be reached.
-    """
+    """Return model, version and run of each registered program of a launch, by id. Empty if MLflow is unavailable."""
     found: dict[str, dict[str, Any]] = {}
     try:
         mlflow = MlflowStore(campaign["tracking"]["mlflow_uri"] or home.mlflow_uri, home.artifacts)
@@ -493,9 +479,7 @@ SIZES = tuple(2**exponent for exponent in range(10, 31, 2))
 
 
 def predicted_table(network: Topology, pricing: Pricing, group: JobGroup, dtypes: Sequence[str]) -> Table:
-    """Return a table for all sizes with the programs that the congestion model predicts to be the fastest. Entries are
-    marked as predicted.
-    """
+    """Return a table for all sizes with the programs that the congestion model predicts to be fastest."""
     rows = [row for collective in COLLECTIVES for row in _predicted_rows(network, collective, pricing)]
     return assemble(rows, network, group, dtypes, {"source": PREDICTED, "model": dict(pricing.settings_on(network))})
 
