@@ -75,7 +75,10 @@ class SynthesisTask:
 
 
 class Method(ABC):
-    """A way to make schedules. options: the fields of Options that it supports; others are refused."""
+    """A method to make schedules.
+
+    options: names of the fields of `Options` that it supports; requests that set others are rejected
+    """
 
     def __init__(
         self, name: str, summary: str, collectives: tuple[CollectiveName, ...], options: tuple[str, ...]
@@ -90,7 +93,7 @@ class Method(ABC):
         executor: Executor,
         progress: Progress | None,
     ) -> AnySchedule:
-        """Return the schedule, not yet verified; raise InvalidInput for a request that this method does not support."""
+        """Return the schedule without verifying it. Raises InvalidInput if the method does not support the request."""
         require_collective(self.name, collective, self.collectives)
         if collective.root is not None and not 0 <= collective.root < topology.compute_count:
             raise InvalidInput(

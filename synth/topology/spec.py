@@ -51,7 +51,7 @@ FILE_FORM = SpecForm(
 
 
 _KEEP_IDS = frozenset({"without", "scaled", "able", "usable", "processes"})
-"""Functions that keep node ids, so that guessed links are still found by their ends."""
+"""Functions that keep node ids, so that links with guessed bandwidths can still be identified by their ends."""
 
 ReadFile = Callable[[str], bytes]
 LoadFile = Callable[[FileCall], Topology]
@@ -106,7 +106,7 @@ def _plan(tree: SpecTree, load: LoadFile) -> TopologyPlan:
 
 
 def _apply(function: Function, call: FunctionCall, load: LoadFile) -> Topology:
-    """Apply `function` to networks from files and keep the provenance of their rates.
+    """Apply `function` to networks, some of which come from files, and keep the provenance of their rates.
 
     It is applied twice: to the networks at physical rates, and at the rates that the machine's library expects.
     """

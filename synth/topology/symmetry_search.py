@@ -1,4 +1,4 @@
-"""Searches for isomorphisms between networks, and for symmetries of a network that comes without any.
+"""Searches for isomorphisms between networks, and for symmetries of networks without known symmetries.
 
 As in McKay's nauty, nodes are individualized one after the other and the cells of a partition refined, in two networks
 side by side (in two copies of one network for symmetries); in the first network, one node of each cell is enough.
@@ -34,9 +34,9 @@ from chorale.synth.topology.automorphism import (
 from chorale.synth.topology.topology import Topology
 
 MIN_SEARCHED_RANKS = 1024
-"""Number of ranks from which on symmetries are searched for: smaller networks are fast without them."""
+"""Minimum number of ranks for a search for symmetries. Smaller networks are fast without them."""
 MAX_TRIES = 64
-"""Limit of refinements, besides one per individualized node, in the search for one symmetry."""
+"""Limit of refinements in the search for one symmetry, in addition to one per individualized node."""
 TRIES_PER_NODE = 8
 """Limit of refinements per node in the search for an isomorphism."""
 _TRIES, _TRIES_PER_NODE = 4096, 4
@@ -78,7 +78,7 @@ class OrderedCells(NamedTuple):
     size: NDArray[np.int32]
 
     def set_apart(self, node: int) -> int:
-        """Split `node` off its cell, which has other nodes, as a new cell before the rest; return the new cell."""
+        """Split `node` off its cell, which must have other nodes, as a new cell before the rest. Return this cell."""
         cell = int(self.cell[node])
         size = int(self.size[cell])
         place, other = self.position[node], self.order[cell]
@@ -116,7 +116,7 @@ def isomorphism(source: Topology, target: Topology) -> Renaming | None:
 
 
 def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bool | None:
-    """Whether every compute node can be taken to every other by a symmetry; None if undecided.
+    """Return whether symmetries map every compute node to every other one, or None if this could not be decided.
 
     Parallel links, bandwidths, latencies and switches count. True by known or found symmetries, each checked; False if
     a complete search found none; None if the search gave up.
@@ -128,7 +128,7 @@ def is_vertex_transitive(topology: Topology, tries: int = _DECIDING_TRIES) -> bo
 
 
 def with_symmetries_found(topology: Topology) -> Topology:
-    """Return `topology` with symmetries that take rank 0 to every rank, if it is large, has none and they are found."""
+    """Return `topology`, with symmetries that map rank 0 to every rank if it is large, has none, and some are found."""
     if topology.automorphisms or topology.switch_count or topology.compute_count < MIN_SEARCHED_RANKS:
         return topology
     return replace(topology, automorphisms=transitive_symmetries(topology))
@@ -167,7 +167,7 @@ def _to_every_rank(topology: Topology, tries: int) -> tuple[tuple[Renaming, ...]
 
 
 def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
-    """Return generators of all symmetries, each checked exactly; of fewer if a search gives up.
+    """Return generators of all symmetries, each checked exactly, or of only some symmetries if a search gives up.
 
     Deterministic. O(nodes * links * log N) at worst, because each possible image of rank 0 is tried; most are excluded
     after a few steps.
@@ -185,7 +185,7 @@ def symmetries_of(topology: Topology) -> tuple[Renaming, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Colouring:
-    """Cells of nodes that links do not distinguish, and the digests of the steps that led to them.
+    """Cells of nodes that links cannot distinguish, and the digests of the refinement steps that led to them.
 
     kinds: (numbers of compute nodes, plain switches and switches of each ability, ids of these abilities)
     """

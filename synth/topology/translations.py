@@ -23,7 +23,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Translations:
-    """All products of commuting permutations of the nodes, which move every rank.
+    """A group of translations: all products of commuting permutations of the nodes. Only the identity fixes a rank.
 
     Element e = (a_1, a_2, …) in mixed radix of `orders`, the last exponent fastest, is the product of all
     generator_i to the power of a_i.
@@ -79,7 +79,7 @@ class Translations:
         return result
 
     def sum(self, first: NDArray[np.integer], second: NDArray[np.integer]) -> Numbers:
-        """Return the products of elements, broadcast."""
+        """Return the products of two arrays of elements, which are broadcast."""
         return self._by_exponents(np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64), 1)
 
     def negative(self, elements: NDArray[np.integer]) -> Numbers:
@@ -169,7 +169,7 @@ def _error(topology: Topology, value: str) -> InvalidInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TranslatedLinks:
-    """How translations move links: by their ends; parallel links keep their order.
+    """The permutations of links that translations cause. Parallel links keep their order.
 
     orbit: int32 per link: its orbit;  sizes: int64 per orbit: links in it
     """

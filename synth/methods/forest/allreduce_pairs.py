@@ -183,7 +183,7 @@ def _integers(amounts: Sequence[int | Fraction]) -> Integers:
 
 
 def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
-    """Return whether all cuts carry the out-trees and in-trees that must cross them."""
+    """Return whether all cuts are wide enough for the out-trees and in-trees that must cross them."""
     turned, origin = transpose_with_links(topology)
     networks = (
         network_of_links(topology, pairs.gather, pairs.roots),
@@ -232,7 +232,11 @@ def pair_schedule(
 
 
 class _Half(NamedTuple):
-    """Trees of one half, with roots in rank order. weight, height: per tree;  lo: first unit of the vector, per row"""
+    """The trees of one half of an allreduce, with roots in rank order.
+
+    weight, height: per tree
+    lo: first unit of the vector, per row
+    """
 
     rows: TreeTransfers
     weight: Integers
@@ -252,7 +256,7 @@ def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, 
 
 
 def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
-    """Return, per unit of the vector, the step in which it is summed up and the step in which its out-tree starts."""
+    """Return (number of steps until each unit is summed up, step in which its out-tree starts)."""
     summed = np.repeat(inward.height, inward.weight)
     first = np.cumsum(outward.weight) - outward.weight
     return summed, np.repeat(np.maximum.reduceat(summed, first), outward.weight)

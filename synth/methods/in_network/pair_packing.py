@@ -35,16 +35,16 @@ from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
 Column = dict[int, int]
-"""For each row of the linear program, how often a pair uses what the row limits."""
+"""Coefficients of a pair by row of the linear program: how often it uses the resource that the row limits."""
 
 _MOST_AT_ONCE = 12
 _GAIN = 1e-7
 MAX_ACTORS, MAX_ACTORS_BOTH_WAYS = 40, 256
-"""Largest number of ranks and switches that act, for trees of every root and for trees of one root."""
+"""Largest number of ranks and switches that add or multicast, for trees of every root and for trees of one root."""
 _MAX_WORK = 2**17
-"""Approximate limit of the trees made in all rounds together, times their nodes."""
+"""Approximate limit of the number of trees made in all rounds, times their number of nodes."""
 MAX_TREES = 2**11
-"""Largest number of sets of switches times roots that are all compared at the end."""
+"""Maximum number of sets of switches times roots for which all trees are compared at the end."""
 _LEAST_ROUNDS = 4
 _ROUNDS_BOTH_WAYS, _ROUNDS_OF_MANY, _FEW_ACTORS = 300, 12, 64
 
@@ -62,7 +62,7 @@ _CostedTree = tuple[float, Edges]
 
 
 class Pair(NamedTuple):
-    """A tree toward `root`, which is a rank or a switch that adds, and a tree from there."""
+    """A tree that leads to `root`, which is a rank or a switch that adds, and a tree that starts there."""
 
     root: int
     inward: Edges
@@ -150,7 +150,7 @@ def _generated(
 
 
 def _exact_rates(columns: Sequence[Column], bound: Sequence[Fraction], point: Floats) -> list[Fraction]:
-    """Return rates that fit exactly: the vertex near `point`, or `point` rounded and slowed down."""
+    """Return exact rates within all limits: the vertex near `point`, or `point` rounded and scaled down."""
     rates = exact_vertex(column_matrix(columns, len(bound)), bound, point)
     if rates is None or sum(rates) < Fraction(float(point.sum())) * (1 - Fraction(1, 10**6)):
         rates = [Fraction(value).limit_denominator(2**17) for value in point.tolist()]
@@ -189,7 +189,7 @@ def price_certificate(topology: Topology, prices: Floats, sum_prices: Mapping[in
 
 
 def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -> Pair:
-    """Return the pair that goes up and down `tree`, with the rank as root from which the tree is lowest."""
+    """Return the pair that uses `tree` in both directions, with the rank as root that gives the least height."""
 
     def turned(path: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(int(mates[link]) for link in reversed(path))
@@ -218,8 +218,8 @@ def _there_and_back(topology: Topology, tree: Edges, mates: NDArray[np.int32]) -
 class _PairSearch:
     """Finds cheap pairs at given prices.
 
-    nodes: ranks, then the switches that act; `place` is the index of each
-    adders, copiers: switches that add, and that multicast; if `is_both_ways`, switches that do both
+    nodes: ranks, then the switches that add or multicast; `place` is the index of each of them
+    adders, copiers: switches that add, and switches that multicast; if `is_both_ways`, switches that do both
     limits: sums per second of the adders that have a limit; in the linear program their rows follow those of links
     row: for each link, the row of the program that limits it
     """
@@ -345,7 +345,7 @@ class _PairSearch:
     def _trees_nearby(
         self, root: int, switches: Sequence[int], inward: bool, per_sum: Mapping[int, float]
     ) -> Iterator[_CostedTree]:
-        """Yield two cheap trees: from no switch and from all switches, one is added or left out while that pays."""
+        """Yield two cheap trees, found by local search over sets of switches from the empty and from the full set."""
         for start in ((), switches):
             chosen, value = set(start), self._tree(root, tuple(start), inward, per_sum)
             is_better = True
@@ -368,7 +368,7 @@ class _PairSearch:
 
 
 def pairs_of_packing(packing: PairPacking, units: int | None) -> PairedTrees:
-    """Return the packing in whole units: about `units`, or for None the fewest that lose nothing, if not too many."""
+    """Return the packing in whole units: about `units`; None for the smallest exact number unless it is too large."""
     exact = lcm(*(rate.denominator for rate in packing.rates))
     scale = Fraction(exact) if units is None and exact * packing.rate <= MAX_UNITS else (units or 2**17) / packing.rate
     weights = [int(rate * scale) for rate in packing.rates]

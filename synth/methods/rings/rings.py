@@ -1,4 +1,4 @@
-"""Rings: every rank passes on, around a Hamiltonian cycle, what it received in the step before.
+"""Rings: in every step, each rank sends the data that it received in the previous step along a Hamiltonian cycle.
 
 Cycles are found by merging cycle covers; sets of cycles without a common link use every port. Patterns run along one
 cycle, along edge-disjoint cycles of a torus, and over boxes as in NCCL. Source: Patarasuk and Yuan, "Bandwidth optimal
@@ -38,7 +38,7 @@ from chorale.synth.topology.topology import Topology, transpose_with_links
 
 
 def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
-    """Return the ranks in an order in which each has a link to the next, and the last to the first, or None.
+    """Return the ranks in the order of a Hamiltonian cycle, or None if none is found.
 
     Rank order is used if it is such a cycle. Otherwise a cover of all ranks by cycles (a bipartite matching of ranks
     to successors) is merged by swapping the successors of two cycles, a -> b and c -> d into a -> d and c -> b, until
@@ -105,7 +105,7 @@ class _Cover:
 
 
 def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
-    """Return the cycle after merging while a pair of links allows it, or None if several cycles are left."""
+    """Return the cycle that results from merging all cycles, or None if several are left that cannot be merged."""
     ranks = range(len(neighbours))
     cycle_of = [-1] * len(neighbours)
     for start in ranks:
@@ -134,7 +134,7 @@ Order = NDArray[np.int64]
 
 
 def disjoint_cycles(topology: Topology) -> list[Order]:
-    """Return Hamiltonian cycles, as orders of ranks, without a common link in either direction. O(links).
+    """Return edge-disjoint Hamiltonian cycles as orders of ranks. They share no link in either direction. O(links).
 
     Two on a torus of r x c nodes (r, c >= 3) if r = c k for a whole k and gcd(r, c - 1) = 1, or with r and c exchanged
     (the condition of the Swing paper, section 2.3.1); also on grids with more links, such as HyperX, or whose rows and
@@ -193,7 +193,7 @@ def _refuse(topology: Topology) -> list[Order]:
 
 
 def ring_reduce_scatter(order: NDArray[np.int64]) -> list[SendStep]:
-    """Return the reduce_scatter in which position p passes on the sum of the shard of position p - 1 - t in step t."""
+    """Return the reduce_scatter in which position p forwards the sum of the shard of position p - 1 - t in step t."""
     following, one = np.roll(order, -1), np.ones_like(order)
 
     def sends(step: int) -> Columns:
@@ -232,7 +232,7 @@ def meeting_reduce_scatter(order: NDArray[np.int64], ahead: int, back: int) -> l
 
 
 def ring_subcollective(order: NDArray[np.integer], collective: Collective, method: str) -> SubCollective:
-    """Return the steps of `collective` around `order`, in its direction only."""
+    """Return the steps of `collective` around the cycle `order`, in one direction."""
     around = np.asarray(order, dtype=np.int64)
     gather = backwards(ring_reduce_scatter(around[::-1].copy()))
     return of_parts(ring_reduce_scatter(around), gather, collective, method)
@@ -368,7 +368,7 @@ def _check_size(topology: Topology, lanes: int) -> None:
 
 
 def _lanes(topology: Topology, order: NDArray[np.int32], paths: list[list[int]]) -> list[_Lane]:
-    """Return one lane per parallel link that all hops have, one if hops need longer routes; append to `paths`."""
+    """Return one lane per parallel link of all hops, or one if hops need longer routes. Appends to `paths`."""
     hops = list(zip(order.tolist(), np.roll(order, -1).tolist(), strict=True))
     direct = [_parallel_links(topology, src, dst) for src, dst in hops]
     width = min(len(links) for links in direct)

@@ -1,4 +1,4 @@
-"""Tokens that several ranks receive, as in mixtures of experts: copied where they arrive, summed on the way back.
+"""Plans for tokens that several ranks receive, as in mixtures of experts: copied on the way, summed on the way back.
 
 On boxes with rails a token crosses to another box once and is copied there; NICs are balanced as in
 `chorale.synth.methods.traffic.two_level`. On other networks tokens follow trees of shortest paths, along which ranks
@@ -52,10 +52,10 @@ class DispatchPlan:
     edges:  their amounts count `parts` to a unit
     routes: paths of links
     pair:   the route of each edge
-    bound:  the cut whose time no plan can beat
+    bound:  the cut that gives the lower bound on the time of any plan
     method: `two level`, `shortest paths` or `no copies`
     uncopied_time: the time of the plan in which sources send every copy
-    time:   what the busiest link needs, in amount / bandwidth
+    time:   time that the busiest link needs, in amount / bandwidth
     """
 
     topology: Topology
@@ -79,7 +79,7 @@ class DispatchPlan:
 
     @property
     def combine_time(self) -> Fraction:
-        """The time of the way back, over the reverse of every link."""
+        """Time of the combine, which uses the reverse of every link."""
         return self._time(reverse_routes(self.topology, self.routes))
 
     def _time(self, routes: Routes) -> Fraction:
@@ -121,7 +121,7 @@ class DispatchPlan:
         )
 
     def certificate(self, chunk: Fraction = Fraction(1), combine: bool = False) -> Mapping[str, Any]:
-        """Return the claim that no plan needs less time than the bound, in units of `chunk` amounts / bandwidth."""
+        """Return a certificate that no plan takes less time than the bound, in `chunk` amounts / bandwidth."""
         inside, time, region = self.bound.inside, self.bound.time / chunk, self.bound.region
         if combine:
             ratio = region.out / region.into
@@ -198,7 +198,7 @@ def _plan(
 
 
 def _uncopied(topology: Topology, routing: TokenRouting, bound: Cut) -> DispatchPlan:
-    """Return the plan in which the source sends each target a copy of its own, as in an all-to-all of given sizes."""
+    """Return the plan in which the source sends a separate copy to each target, as in an all-to-all of given sizes."""
     plan = plan_amounts(topology, routing.without_copies())
     paths, shard, source = plan.paths(), routing.shard, routing.source
     chunk, parts = plan.chunks.chunk.numerator, plan.chunks.chunk.denominator
@@ -289,7 +289,7 @@ def _to_relays(row: Numbers, lo: Numbers, hi: Numbers, relay: Numbers, star: Edg
 
 
 def _along_shortest_paths(topology: Topology, routing: TokenRouting) -> tuple[Edges, PathOf]:
-    """Return trees of shortest paths, in which ranks between others copy. O(ranks^2 + shards * ranks)."""
+    """Return a plan along trees of shortest paths, in which inner ranks copy data. O(ranks^2 + shards * ranks)."""
     problem = commodities_of(topology, symmetric=False)
     paths, ranks = ShortestPaths(problem), routing.ranks
     route: dict[tuple[int, int], tuple[int, ...]] = {}

@@ -25,7 +25,7 @@ from chorale.synth.topology.topology import Topology
 Ranks = NDArray[np.int32]
 Amounts = NDArray[np.int64]
 Classes = list[tuple[int, NDArray[np.int64]]]
-"""Each bandwidth of a table, and the entries that have it."""
+"""The different bandwidths of a table, each with the indices of the entries that have it."""
 
 
 class RailLoads(NamedTuple):
@@ -43,7 +43,7 @@ class RailLoads(NamedTuple):
 
 
 class Relays(NamedTuple):
-    """int32[ranks, ranks]: over whose NICs the data from row to column leaves and enters boxes; -1 within a box."""
+    """int32[ranks, ranks]: ranks over whose NICs data from row to column leave and enter boxes, or -1 within a box."""
 
     sender: Ranks
     receiver: Ranks
@@ -240,7 +240,11 @@ def rail_fabric(topology: Topology) -> RailFabric | None:
 
 
 class _Graph:
-    """near: the neighbours of every node; links: the link from one node to another, -1 if there are several."""
+    """A network as neighbours and links by node.
+
+    near:  neighbours of every node, in either direction
+    links: id of the link from one node to another, -1 if there are several
+    """
 
     def __init__(self, topology: Topology) -> None:
         self.ranks = topology.compute_count
@@ -280,7 +284,7 @@ class _Graph:
 def _nics(
     graph: _Graph, groups: list[list[int]], switches: Sequence[int | None]
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] | None:
-    """Return the links from each rank to the switch of its rail, and back; empty for one box, None for other forms."""
+    """Return (links from each rank to the switch of its rail, links back). Empty for one box, None for other forms."""
     boxes = [{*ranks, *([] if switch is None else [switch])} for ranks, switch in zip(groups, switches, strict=True)]
     if len(groups) == 1:  # other nodes must not lead anywhere
         outside = (node for rank in boxes[0] for node in graph.near[rank] - boxes[0])
