@@ -8,10 +8,10 @@ _report = JobReport()
 
 
 def current_report() -> JobReport:
-    """Return the report in which this process counts its calls."""
+    """Return the report that counts the calls of this process."""
     return _report
 
 
 def report() -> dict[str, Any]:
-    """Return what this process has run so far, as CHORALE_REPORT writes it."""
+    """Return what this process has run so far, in the format of CHORALE_REPORT's file."""
     return _report.to_json()

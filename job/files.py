@@ -1,4 +1,4 @@
-"""Reading of files that a person names: regular ones only, of limited size, so that no reader waits or fills memory."""
+"""Reads files named by a user. Only regular files of limited size are accepted, so reading never hangs or fills memory."""
 
 import os
 import stat
@@ -19,10 +19,10 @@ _KINDS = {
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Return the regular file at `path`, opened to be read, without waiting. OSError or InvalidInput for others."""
+    """Open the regular file at `path` for reading, without waiting. Raises OSError or InvalidInput for other files."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as error:  # a path with a byte of zero
+    except ValueError as error:  # the path contains a zero byte
         raise InvalidInput("cannot read {}", f"{path!r}: {error}", "check the path") from None
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
@@ -33,14 +33,14 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
-    """Return the bytes of the file at `path`, at most `max_bytes` (1 GiB); no more than one above that are read.
+    """Return the content of the file at `path`. Raises InvalidInput if it has more than `max_bytes` (default: 1 GiB).
 
-    A path such as examples/quickstart.yaml means the shipped file if the working directory has none.
+    A path such as examples/quickstart.yaml means the shipped file if it does not exist in the working directory.
     """
     try:
         with open_regular(_shipped_example(path) or path) as stream:
             too_large = os.fstat(stream.fileno()).st_size > max_bytes
-            content = b"" if too_large else stream.read(max_bytes + 1)  # files of the system tell no size before
+            content = b"" if too_large else stream.read(max_bytes + 1)  # files in /proc have no size
     except OSError as error:
         raise InvalidInput("cannot read {}", f"{path}: {error.strerror}", "check the path") from error
     if too_large or len(content) > max_bytes:
@@ -50,12 +50,12 @@ def read_file(path: str | Path, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
 
 
 def is_file(path: str | Path) -> bool:
-    """Return whether `read_file` finds a file there."""
+    """Return whether `read_file` finds a file at `path`."""
     return (_shipped_example(path) or Path(path)).is_file()
 
 
 def _shipped_example(name: str | Path) -> Path | None:
-    """Return the file that `examples/NAME` stands for if the working directory has none; None for other paths."""
+    """Return the shipped file if `name` is examples/NAME of an existing example, else None."""
     path = Path(name)
     if path.parts[:1] != ("examples",) or ".." in path.parts or path.exists():
         return None

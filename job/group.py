@@ -1,4 +1,4 @@
-"""The engine of one group of a job, connected to the other ranks, with the programs of the table loaded."""
+"""The engine of one group of a job: connected to the other ranks, with the table's programs loaded."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -11,15 +11,14 @@ from chorale.runners.engine.library import TOKEN_BYTES, Devices, Engine, address
 from chorale.synth.errors import InvalidInput
 
 Exchange = Callable[[list[str]], list[list[str]]]
-"""Sends the texts of this rank to all ranks of the group and returns everybody's, by rank. All ranks call it together.
-"""
+"""Sends this rank's texts to all ranks of the group and returns the texts of all ranks, by rank. All ranks call it."""
 
 
 class GroupEngine(Engine):
     """An engine that runs the programs of a table for `group` (ranks of the job).
 
-    entries:  those of the table for this group
-    programs: numbers of the loaded programs, by digest
+    entries:  the table's entries for this group
+    programs: digest of each loaded program -> its number in the engine
 
     Not thread-safe. All ranks start the same runs in the same order, one after another.
     """
@@ -34,11 +33,11 @@ class GroupEngine(Engine):
         devices: Devices = Devices(),  # noqa: B008 - it never changes
         limit_s: float = 60.0,
     ) -> None:
-        """Connect to the engines of all ranks of the group; all of them call this together.
+        """Connect to the engines of the group's other ranks. All ranks call this together.
 
         rank: position of this process in `group`
 
-        Raises InvalidInput, with the ranks, if tables differ, and EngineError if ranks cannot connect.
+        Raises InvalidInput, naming the ranks, if their tables differ, and EngineError if ranks cannot connect.
         """
         self.entries = GroupEntries.of(table, group)
         current_report().note_orders(table.programs.values())
@@ -55,7 +54,7 @@ class GroupEngine(Engine):
 
 
 def require_one_table(group: Sequence[int], digests: Sequence[str]) -> None:
-    """Raise InvalidInput if not all of `digests` are the same; it names the ranks of each."""
+    """Raise InvalidInput, naming the ranks with each digest, unless all of `digests` are equal."""
     ranks: dict[str, list[int]] = {}
     for rank, digest in zip(group, digests, strict=True):
         ranks.setdefault(digest, []).append(rank)

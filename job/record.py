@@ -27,11 +27,11 @@ MAX_BYTES, MAX_RANKS = 2**26, 2**20
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Calls with equal keys are counted together.
+    """What distinguishes calls: calls with equal keys are counted together.
 
-    group:      ranks of the job in the group's order; None for all ranks in their own order
+    group:      ranks of the job in the group's order; None for all ranks of the job in order
     root:       position in the group, None for collectives without a root
-    size_bytes: of the whole vector: the output of an allgather, the input of a reduce-scatter
+    size_bytes: size of the whole vector, for example the output of an allgather or the input of a reduce-scatter
     """
 
     collective: str
@@ -54,7 +54,7 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All that a job of so many ranks called."""
+    """All calls of a job. ranks: number of ranks of the job"""
 
     ranks: int
     calls: Mapping[CallKey, CallCount]
@@ -79,7 +79,7 @@ def merge(records: Sequence[Record]) -> Record:
 
 
 def record_bytes(record: Record) -> bytes:
-    """Return the file of `record`, what took most time first."""
+    """Return the content of a file for `record`, with the calls that took most time first."""
     order = sorted(record.calls.items(), key=lambda item: (-item[1].seconds, repr(item[0])))
     calls = [{**asdict(key), **asdict(count)} for key, count in order]
     lines = ",\n".join(json.dumps(call) for call in calls)
@@ -87,12 +87,12 @@ def record_bytes(record: Record) -> bytes:
 
 
 def read_record(path: Path) -> Record:
-    """Return the record in `path`; InvalidInput for a file that cannot be read or is none."""
+    """Return the record in the file at `path`; InvalidInput if it cannot be read or is not a record."""
     return parse_record(read_file(path, MAX_BYTES))
 
 
 def parse_record(data: bytes) -> Record:
-    """Return the record of which `data` is the file; InvalidInput for anything else."""
+    """Return the record in `data`, the content of a file; InvalidInput if it is not a record."""
     require_small_json(data, "a record")
     try:
         document = json.loads(data)
@@ -107,7 +107,7 @@ def parse_record(data: bytes) -> Record:
 
 
 def require_ranks(ranks: int) -> int:
-    """Return `ranks`; ValueError for more than a job has."""
+    """Return `ranks`; ValueError if it exceeds the largest allowed number of ranks."""
     if ranks > MAX_RANKS:
         raise ValueError(f"a job of {ranks} ranks, of which {MAX_RANKS} are allowed")
     return ranks
@@ -136,7 +136,7 @@ def _whole(value: Any, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SizeCluster:
-    """Sizes that are tuned as one: `size_bytes`, the size with the most time, represents all from first to last."""
+    """A range of sizes that are tuned together. size_bytes: the size with the most time, which represents the range"""
 
     size_bytes: int
     first_bytes: int
@@ -149,8 +149,8 @@ def size_clusters(seconds: Mapping[int, float], most: int) -> list[SizeCluster]:
 
     seconds: time spent at each size
 
-    Joins the neighbours with the least loss: their distance in octaves, weighted by the lesser of their times. So a
-    size that takes much time keeps its own cluster.
+    Repeatedly joins the two neighbours with the smallest loss: their distance in octaves times the smaller of their
+    times. So a size that takes much time keeps its own cluster.
     """
     clusters = [SizeCluster(size, size, size, spent) for size, spent in sorted(seconds.items()) if size > 0]
     while len(clusters) > most:
@@ -176,7 +176,7 @@ def size_weights(clusters: Iterable[SizeCluster]) -> list[float]:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether `path` is a device or a pipe, or leads to a stream of a process, and so must not be replaced."""
+    """Return whether `path` is a device, a pipe or a link to a stream of a process, which must not be replaced."""
     return path.exists() and (not path.is_file() or path.parent == Path("/dev"))
 
 
@@ -219,13 +219,13 @@ class JobRecorder:
             return Record(self._ranks, dict(self._calls))
 
     def write(self, path: Path) -> None:
-        """Write the file, which is there whole or not at all."""
+        """Write the record to a file, which appears complete or not at all."""
         write_whole(path, record_bytes(self.record()))
 
 
 class CallClock:
-    """Measures the seconds that calls of one group take. Calls of a group run one after another, so a call that was
-    made while earlier ones were running counts from their end.
+    """Measures the seconds that calls of one group take. Calls of a group run one after another, so the time of a call
+    starts when all earlier calls have ended.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -250,9 +250,9 @@ _recorders: dict[tuple[str, int], JobRecorder] = {}
 
 
 def recorder_of(rank: int, ranks: int, environment: Mapping[str, str] = os.environ) -> JobRecorder | None:
-    """Return the recorder of this process, the same at each call; None without CHORALE_RECORD, and on ranks but 0.
+    """Return this process's recorder, always the same object; None without CHORALE_RECORD, and on all ranks except 0.
 
-    Its file is written when the process ends. Groups that rank 0 is not part of are not seen.
+    The record is written when the process ends. It does not include calls of groups without rank 0.
     """
     file = environment.get(VARIABLE)
     if not file or rank != 0:

@@ -1,4 +1,4 @@
-"""What a job ran: programs and fallbacks with their numbers of calls, bytes and seconds."""
+"""Counts what a job runs: calls, bytes and seconds of programs and of fallbacks to the library."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -12,9 +12,9 @@ _OF_PROGRAMS = "digest", "collective", "by", "calls", "bytes", "seconds"
 
 
 class JobReport:
-    """Counts of one process. Threads may count at the same time.
+    """Counts of one process. Thread-safe.
 
-    table: digest, None without one; ranks: of the job
+    table: digest of the table, None without a table; ranks: number of ranks of the job
     """
 
     def __init__(self, table: str | None = None, ranks: int = 0) -> None:
@@ -29,17 +29,17 @@ class JobReport:
         self._exchanges = {"calls": 0, "bytes": 0, "seconds": 0.0}
 
     def note_reload(self, group: str, table: str, call: int | None, reason: str | None) -> None:
-        """Note that a group runs another table from its collective number `call` on, or the reason why it does not."""
+        """Note that a group runs another table from collective number `call` on, or the reason why it does not."""
         with self._lock:
             self._reloads.append({"group": group, "table": table, "from_call": call, "kept_because": reason})
 
     def note_orders(self, programs: Iterable[TableProgram]) -> None:
-        """Note in which orders `programs` add, before they are counted."""
+        """Note the order of additions of each of `programs`. Call this before counting their runs."""
         with self._lock:
             self._orders |= {program.digest: _fixed_order(program) for program in programs}
 
     def count_program(self, digest: str, collective: str, size_bytes: int, seconds: float, by: str = "engine") -> None:
-        """Count a run of a program; by: the name of what moved its bytes."""
+        """Count a run of a program. by: name of the transport that moved its bytes"""
         self._add(self._programs, (digest, collective, by), size_bytes, seconds)
         with self._lock:
             key = digest, collective, size_bytes
@@ -54,7 +54,7 @@ class JobReport:
         self._add(self._fallbacks, (reason, collective), size_bytes, 0.0)
 
     def count_exchange(self, size_bytes: int, seconds: float) -> None:
-        """Count an exchange of sizes among ranks, made before a call whose shards may differ."""
+        """Count an exchange of shard sizes among ranks, which precedes a call if shards may differ in size."""
         with self._lock:
             for name, value in (("calls", 1), ("bytes", size_bytes), ("seconds", seconds)):
                 self._exchanges[name] += value
@@ -83,7 +83,7 @@ class JobReport:
         }
 
     def sizes(self) -> list[dict[str, Any]]:
-        """Return calls, seconds and the sum of their squares of each program by size, of the first 4,096 sizes."""
+        """Return calls, seconds and sum of squared seconds for each program and size, limited to the first 4,096."""
         names = "digest", "collective", "size_bytes", "calls", "seconds", "seconds_squared"
         with self._lock:
             counts = sorted(self._sizes.items())
@@ -93,8 +93,8 @@ class JobReport:
         ]
 
     def _deterministic(self) -> bool:
-        """Return whether all that was added was added by programs, in one set of orders for each collective, which is
-        the same in every run, and with the same bits at all ranks."""
+        """Return whether all reductions so far were deterministic: each ran as a program with a proven order of
+        additions, the same for all calls of a collective, and with equal bits on all ranks."""
         if any(CollectiveName(collective).reduces for _, collective in self._fallbacks):
             return False
         orders: dict[str, set[str | None]] = {}
@@ -117,7 +117,7 @@ def _fixed_order(program: TableProgram) -> str | None:
 
 
 def report_line(record: Mapping[str, Any]) -> str:
-    """Return `record` in a sentence."""
+    """Return a summary of `record` in one line."""
     ran = sum(entry["calls"] for entry in record["programs"])
     fell = ", ".join(f"{entry['calls']} {entry['collective']}: {entry['reason']}" for entry in record["fallbacks"])
     return f"chorale: {ran} collectives ran tuned programs; the library's own: {fell or 'none'}"

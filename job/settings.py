@@ -13,9 +13,9 @@ from chorale.job.table.model import Table
 from chorale.synth.errors import InvalidInput, Unavailable
 
 TRANSPORTS = ("auto", "engine", "batched", "stand-in")
-"""Ways to move the bytes of programs. `engine`: the engine, for CPU memory; `batched`: batched sends and receives of
-the inner backend, for every device; `auto`: the engine if it can, else batched, and kernels for plans; `stand-in`: as
-auto, but CPUs stand in for the GPUs of plans, for tests.
+"""Ways to move the bytes of programs. `engine`: the engine, for CPU memory only; `batched`: batched sends and receives
+of the inner backend, for every device; `auto`: the engine for CPU memory, batched for other devices, and kernels for
+plans; `stand-in`: like `auto`, but plans run on CPUs instead of GPUs, for tests.
 """
 
 _PLAN_BYTES = 64 << 20
@@ -44,8 +44,8 @@ class JobSettings:
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> JobSettings:
-        """Return what the variables say; InvalidInput for a CHORALE_STRICT other than 0 and 1, and for
-        a CHORALE_TRANSPORT that is none of TRANSPORTS, and for a CHORALE_RELOAD that is no number of seconds."""
+        """Read the settings from environment variables. Raises InvalidInput for an invalid value of CHORALE_STRICT,
+        CHORALE_TRANSPORT, CHORALE_RELOAD or CHORALE_PLAN_BYTES."""
         strict = environment.get("CHORALE_STRICT") or "0"
         if strict not in ("0", "1"):
             raise InvalidInput("CHORALE_STRICT must be 0 or 1", strict, "set one of them, or none")
@@ -53,7 +53,7 @@ class JobSettings:
         if transport not in TRANSPORTS:
             raise InvalidInput("unknown CHORALE_TRANSPORT '{}'", transport, f"choose from {', '.join(TRANSPORTS)}")
         table = environment.get("CHORALE_TABLE")
-        # Return the seconds between two looks; InvalidInput unless `text` is empty or a number, 0 to an hour.
+        # Seconds between two checks of the table's file: 0 (never) to an hour.
         text = environment.get("CHORALE_RELOAD")
         try:
             seconds = float(text or 1.0)
@@ -88,7 +88,7 @@ def _file_of_table(path: Path) -> bytes:
 
 
 def read_table(path: Path) -> tuple[Table, str]:
-    """Return the table in `path` and its digest. InvalidInput for a file that cannot be read or is no whole table."""
+    """Return the table in the file at `path` and its digest. InvalidInput if it cannot be read or is incomplete."""
     table, digest = parse_table(_file_of_table(path))
     for entry in table.entries:
         if entry.program is not None and entry.program not in table.programs:
@@ -105,15 +105,15 @@ def job_table(path: Path) -> tuple[Table, str]:
 
     Raises InvalidInput if `read_table` refuses the file, if CHORALE_TABLE_KEY is set and the table is not signed with
     that key, if the engine's words differ from a program's text, or if a program does not compute its collective.
-    Tables that passed are remembered by digest in a folder of this user; of several processes that start together, one
-    checks.
+    The digests of tables that passed are stored in a private folder of this user. If several processes start together,
+    only one of them checks.
     """
     data = _file_of_table(path)
     table, digest = parse_table(data)
     key = table_key()
     if key is not None:
         require_signature(data, key)
-    # The folder of what was found right, made for this user alone
+    # The private folder with the digests of tables that passed
     from chorale.runners.engine.build import native_folder  # noqa: PLC0415 - only in jobs
     from chorale.runners.measurement.machine import make_private  # noqa: PLC0415 - only in jobs
     from chorale.version import __version__  # noqa: PLC0415 - it reads files
@@ -168,6 +168,6 @@ def table_key() -> bytes | None:
 def load_table(path: str | Path) -> Table:
     """Return the tuning table in the file at `path`, as a job reads it: its entries and programs.
 
-    Loads none of the heavy libraries. InvalidInput for a file that cannot be read, is damaged or is no table.
+    Imports none of the heavy libraries. Raises InvalidInput if the file cannot be read, is damaged or is not a table.
     """
     return read_table(Path(path))[0]

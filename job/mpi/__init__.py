@@ -1,1 +1,1 @@
-"""Tuned programs under MPI programs that are not changed: a library that is preloaded."""
+"""Runs tuned programs in unmodified MPI programs, by a preloaded library."""

@@ -34,10 +34,10 @@ _POLL_S = 0.05
 
 
 def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
-    """Return a row per size: medians in microseconds, and by how much the table was faster; and the table's report.
+    """Return a row per size (median times in microseconds and the speed-up by the table) and the report of the table.
 
     topology: network of the table's ranks
-    sizes:    of the whole vector, in bytes
+    sizes:    sizes of the whole vector in bytes
 
     Raises CheckFailed if a launch fails, a result is wrong or no program of the table ran, and Unavailable without MPI
     or the network.
@@ -74,7 +74,7 @@ def compare(topology: Topology, sizes: Sequence[int], options: argparse.Namespac
 def _launched(
     topology: Topology, sizes: Sequence[int], words: Sequence[str], options: argparse.Namespace
 ) -> dict[int, list[float]]:
-    """Return the seconds of each repeat by size, of one launch of the program with arguments and variables `words`."""
+    """Launch the program once with the arguments and variables `words`; return size -> seconds of each repetition."""
     command = rank_command("/usr/bin/env", *words)
     started = start_launch(mpi_launch_of(topology, options.where, options.fabric, options.hosts, command))
     deadline_s = time.monotonic() + options.timeout
@@ -97,7 +97,7 @@ def _launched(
 
 
 def _network_and_sizes(options: argparse.Namespace) -> tuple[Topology, list[int]]:
-    """Return the network of the table, and the sizes in bytes, rounded up to multiples of ranks and elements."""
+    """Return the table's network, and the sizes in bytes, rounded up so that all ranks get whole elements."""
     table, _ = read_table(options.table)
     spec = options.topology or table.topology.get("spec")
     if not isinstance(spec, str):

@@ -1,4 +1,4 @@
-"""Build the preloaded library for the MPI that is installed.
+"""Build the preloaded library for the installed MPI.
 
 Handles of MPI (communicators, types) are numbers in MPICH and addresses in Open MPI 5, which does not have the standard
 ABI, and programs are compiled with one of the two headers. So the library is compiled for each MPI and linked with it;
@@ -27,7 +27,7 @@ _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder from which the library's Python process imports the check of tables."""
 _LIBRARIES = ("-lmpi", "-lmpi_abi", "-lmpich")
 _NO_CPP = ("-DOMPI_SKIP_MPICXX=1", "-DMPICH_SKIP_MPICXX=1")
-"""The bindings for C++ that MPI 3 gave up: the library would want what only programs in C++ are linked with."""
+"""Options that leave out the C++ bindings, which MPI 3 removed: they need libraries that only C++ programs link."""
 _LIMIT_S = 20.0
 
 
@@ -48,7 +48,7 @@ def preload_library(mpicc: Path | None = None) -> Path:
 
 
 def _loadable(folder: Path) -> Path:
-    """Return `folder`, or one for temporary files where LD_PRELOAD, a list, would take the path for several."""
+    """Return `folder`, or a temporary folder if the path has a character that separates paths in LD_PRELOAD."""
     for place in (folder, temporary_folder() / "native"):
         if not set(" \t\n:$") & set(str(place)):
             return place
@@ -57,7 +57,7 @@ def _loadable(folder: Path) -> Path:
 
 
 def find_mpicc() -> Path:
-    """Return the mpicc next to mpiexec, else the one on the path. Raises Unavailable without one."""
+    """Return the mpicc next to mpiexec, else the one on PATH. Raises Unavailable if there is none."""
     mpiexec = Path(find_mpiexec())
     beside = mpiexec.parent / "mpicc"
     path = str(beside) if beside.exists() else shutil.which("mpicc")
@@ -69,13 +69,13 @@ def find_mpicc() -> Path:
 
 
 def _compiler_named(name: str) -> Path:
-    """Return the path of the compiler `name`, which may be a file next to mpiexec."""
+    """Return the path of the compiler `name`, which may also be the name of a file next to mpiexec."""
     beside = Path(find_mpiexec()).parent / name
     return beside if beside.exists() else Path(shutil.which(name) or name)
 
 
 def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
-    """Return the definitions, the folders of headers and the library of MPI, of which `mpicc -show` tells."""
+    """Return MPI's preprocessor definitions, header folders and library, from the output of `mpicc -show`."""
     way_out = "name an mpicc that works"
     try:
         done = subprocess.run([mpicc, "-show"], capture_output=True, text=True, timeout=_LIMIT_S, check=True)  # noqa: S603
@@ -93,11 +93,12 @@ def _mpi_of(mpicc: Path) -> tuple[tuple[str, ...], tuple[Path, ...], Path]:
 
 
 def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path:
-    """Return a short path of the library for `mpicc` that stays when it is built again: a link, or a copy in `folder`.
+    """Return a short path to the library for `mpicc` that does not change when the library is built again.
 
-    mpicc: a path, or a name beside mpiexec or on the PATH; by default the mpicc beside mpiexec
+    mpicc:  a path, or the name of a file next to mpiexec or on PATH; by default the mpicc next to mpiexec
+    folder: folder for a copy of the library; None to use a link
 
-    InvalidInput for a folder that cannot be written, Unavailable without MPI, its header or a compiler.
+    Raises InvalidInput if the folder cannot be written, and Unavailable without MPI, its header or a compiler.
     """
     library = preload_library(None if mpicc is None else _compiler_named(mpicc))
     kind = "" if mpicc is None else re.sub("[^a-z0-9]+", "-", f"-{Path(mpicc).name.lower()}")
@@ -109,7 +110,7 @@ def stable_library(mpicc: str | None = None, folder: Path | None = None) -> Path
         else:
             shutil.copyfile(library, fresh)
             fresh.chmod(0o755)
-        fresh.replace(path)  # jobs that run keep the old one
+        fresh.replace(path)  # running jobs keep the old file
     except OSError as error:
         way_out = "name a folder that exists and can be written"
         raise InvalidInput(

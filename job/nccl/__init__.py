@@ -1,1 +1,1 @@
-"""Tuned choices under programs of NCCL that are not changed: a tuner plug-in."""
+"""Applies tuned choices in unmodified NCCL programs, by a tuner plug-in."""

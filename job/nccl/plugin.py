@@ -2,12 +2,12 @@
 
     NCCL_TUNER_PLUGIN=$(python -m chorale.job.nccl.plugin) NCCL_TUNER_CONFIG_FILE=tuner.csv ...
 
-It is in the wheel, else built at first use, and needs neither CUDA nor NCCL's sources. NCCL's example plug-in reads the
-same file, but its sources of NCCL 2.29.7 end the process at the first row that matches, and later ones have one channel
-for all calls without a row.
+The wheel contains it; otherwise it is built at first use, which needs neither CUDA nor NCCL's sources. NCCL's example
+plug-in reads the same file. But the example of NCCL 2.29.7 ends the process at the first matching row, and later
+versions use a single channel for all calls without a row.
 
-With CHORALE_TUNER_REPORT=FILE a job says what each row decided, and what NCCL would have taken by its own costs;
-`python -m chorale.job.nccl.plugin FILE` shows that.
+With CHORALE_TUNER_REPORT=FILE a job records what each row decided, and what NCCL would have chosen by its own cost
+estimates; `python -m chorale.job.nccl.plugin FILE` prints the record.
 """
 
 import json
@@ -30,10 +30,11 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
     """Return the decisions of each row, summed over all processes that wrote the report at `path`, in the order of the
     rows.
 
-    calls, bytes: calls that the row decided, and their size; refused: calls for which NCCL lacks the combination;
-    cost_us: NCCL's own estimate for the decided calls; own: its choice and estimate without the row (None before 2.22)
+    calls, bytes: number of calls that the row decided, and their total size
+    refused: number of calls for which NCCL lacks the row's combination of algorithm and protocol
+    cost_us: NCCL's estimate for the decided calls; own: its choice and estimate without the row (None before 2.22)
 
-    Raises InvalidInput if the file is not such a report.
+    Raises InvalidInput if the file is not a report of the plug-in.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     try:
@@ -58,7 +59,7 @@ def applied_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def applied_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a line for people of each row."""
+    """Return a readable line for each row."""
     lines = []
     for row in rows:
         last = f"{row['max_bytes']} B" if row["max_bytes"] < 2**63 else "any size"

@@ -30,10 +30,10 @@ _RUN_LIMIT_S = 1800.0
 
 
 class ChoraleRayGroup(BaseGroup):
-    """Implements Ray's group on arrays of NumPy and tensors of torch in the processor's memory.
+    """Implements Ray's collective group for NumPy arrays and torch tensors in CPU memory.
 
-    Calls return when this actor has its result. Programs run on the engine; what the table does not cover, barriers and
-    messages are Gloo's, which needs torch.
+    Calls return when this actor has its result. Programs run on the engine. Gloo, which needs torch, does barriers,
+    messages between two actors and calls that the table does not cover.
     """
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
@@ -72,25 +72,25 @@ class ChoraleRayGroup(BaseGroup):
             self._inner.destroy_group()
 
     def allreduce(self, tensor: Any, allreduce_options: Any = types.AllReduceOptions()) -> None:  # noqa: B008 - Ray's form
-        """Add up, or what the options say, in place."""
+        """Reduce in place, by default with a sum."""
         operation = allreduce_options.reduceOp
         if not self._run("allreduce", None, tensor[0], tensor[0], operation):
             self._gloo().allreduce(_tensors(tensor), allreduce_options)
 
     def reduce(self, tensor: Any, reduce_options: Any = types.ReduceOptions()) -> None:  # noqa: B008
-        """Add up at the root; what other actors have stays as it was."""
+        """Reduce to the root; the tensors of the other actors do not change."""
         root, kept = reduce_options.root_rank, tensor[0]
         target = kept if root == self.rank else _empty(kept, _bytes(kept))
         if not self._run("reduce", root, kept, target, reduce_options.reduceOp):
             self._gloo().reduce(_tensors(tensor), reduce_options)
 
     def broadcast(self, tensor: Any, broadcast_options: Any = types.BroadcastOptions()) -> None:  # noqa: B008
-        """Give all actors what the root has."""
+        """Copy the root's tensor to all actors."""
         if not self._run("broadcast", broadcast_options.root_rank, tensor[0], tensor[0]):
             self._gloo().broadcast(_tensors(tensor), broadcast_options)
 
     def allgather(self, tensor_list: Any, tensor: Any, allgather_options: Any = types.AllGatherOptions()) -> None:  # noqa: B008
-        """Give all actors what each has, as a list."""
+        """Give every actor a list of all actors' tensors."""
         outputs, source = tensor_list[0], tensor[0]
         gathered = _empty(source, _bytes(source) * self.world_size)
         if not self._run("allgather", None, source, gathered):
@@ -105,7 +105,7 @@ class ChoraleRayGroup(BaseGroup):
         tensor_list: Any,
         reducescatter_options: Any = types.ReduceScatterOptions(),  # noqa: B008
     ) -> None:
-        """Add up the lists of all actors; each gets the sum of the tensors at its rank."""
+        """Reduce the lists of all actors; each actor gets the result for the tensors at the position of its rank."""
         output, inputs = tensor[0], tensor_list[0]
         whole = np.concatenate([_array(part).reshape(-1) for part in inputs])
         if not self._run("reduce_scatter", None, whole, output, reducescatter_options.reduceOp):
@@ -126,7 +126,7 @@ class ChoraleRayGroup(BaseGroup):
     def _run(
         self, collective: str, root: int | None, source: Any, target: Any, operation: Any = types.ReduceOp.SUM
     ) -> bool:
-        """Run the program for a call; return False, and count the reason, if the library has to serve it.
+        """Run the program for a call. Return False, after counting the reason, if the library must serve the call.
 
         Arrays that are not contiguous are copied.
         """
@@ -171,7 +171,7 @@ class ChoraleRayGroup(BaseGroup):
 
 
 def _gloo_group(world_size: int, rank: int, group_name: str) -> Any:
-    if "th" not in vars(types):  # where torch is not installed
+    if "th" not in vars(types):  # torch is not installed
         return None
     from ray.util.collective.collective_group.torch_gloo_collective_group import TorchGLOOGroup  # noqa: PLC0415
 
@@ -179,7 +179,7 @@ def _gloo_group(world_size: int, rank: int, group_name: str) -> Any:
 
 
 def _array(tensor: Any) -> Any:
-    """Return the memory of `tensor` as an array of NumPy."""
+    """Return a NumPy array on the memory of `tensor`."""
     return tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
 
 
@@ -193,8 +193,8 @@ def _empty(like: Any, size_bytes: int) -> Any:
 
 
 def _tensors(values: Any) -> list[Any]:
-    """Return `values` as tensors of torch on the same memory, which is what Gloo takes."""
-    torch = vars(types)["th"]  # as Ray has it, where it is installed
+    """Return `values` as torch tensors on the same memory, because Gloo needs tensors."""
+    torch = vars(types)["th"]  # Ray's own import of torch, if torch is installed
     return [torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values]
 
 
@@ -204,7 +204,7 @@ _POLL_S = 0.02
 def store_exchange(group_name: str, rank: int, ranks: int, limit_s: float) -> Callable[[list[str]], list[list[str]]]:
     """Return a function that exchanges texts among the actors of a group; each actor calls it once.
 
-    The function raises Unavailable, and names the missing ranks, if some did not call it within `limit_s`.
+    The function raises Unavailable, naming the missing ranks, if not all actors call it within `limit_s`.
     """
     job = ray.get_runtime_context().get_job_id()
 

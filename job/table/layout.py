@@ -42,9 +42,11 @@ MAX_ENTRIES, MAX_PROGRAMS, MAX_RANKS = 2**15, 2**13, 2**16
 
 
 def table_bytes(table: Table, key: bytes | None = None) -> bytes:
-    """Return the file of `table`: the same bytes for the same table. `key`: what signs it.
+    """Return the content of a file for `table`; equal tables give equal bytes.
 
-    InvalidInput for a table beyond the limits of readers.
+    key: key to sign the table with; None for no signature
+
+    Raises InvalidInput if the table exceeds the limits of readers.
     """
     _require_limits(table.ranks, len(table.entries), len(table.programs))
     text_bytes = sum(len(program.text) for program in table.programs.values())
@@ -82,7 +84,7 @@ def signature(digest: str, key: bytes) -> str:
 
 
 def require_signature(data: bytes, key: bytes) -> None:
-    """Raise InvalidInput unless `data`, a whole table, was signed with `key`."""
+    """Raise InvalidInput unless `data`, the content of a table's file, is signed with `key`."""
     digest, signed = (*data[:400].split(b"\n")[1].split()[3:], b"")[:2]
     if not hmac.compare_digest(signed, signature(digest.decode(errors="replace"), key).encode()):
         rule = "the tuning table is not signed with the key of CHORALE_TABLE_KEY: {}"
@@ -280,7 +282,7 @@ def pack(numbers: Iterable[int]) -> bytes:
 
 
 def unpack(data: bytes) -> array[int]:
-    """Return what `pack` packed; ValueError for bytes that end inside a number or say one beyond 64 bits."""
+    """Return the numbers in `data` from `pack`; ValueError if a number is incomplete or has more than 64 bits."""
     numbers = array("q")
     value = shift = 0
     for byte in data:

@@ -10,7 +10,7 @@ from chorale.job.table.model import ANY_DTYPE, JobEntry, Table
 
 
 class Fallback(StrEnum):
-    """Why the library's own runs instead of a program."""
+    """Reason why the library's own algorithm runs instead of a program."""
 
     NO_TABLE = "no table"
     GROUP = "group not in the table"
@@ -29,21 +29,20 @@ class Fallback(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupEntries:
-    """The entries of a table for one group; looking one up takes time in proportion to their number."""
+    """The entries of a table for one group. A look-up takes time proportional to their number."""
 
     entries: tuple[JobEntry, ...]
 
     @staticmethod
     def of(table: Table, group: Sequence[int]) -> GroupEntries:
-        """Return those for the ranks of `group`, in their order."""
+        """Return the entries for the group with the ranks `group`, in this order."""
         everyone = tuple(group) == tuple(range(table.ranks))
         return GroupEntries(
             tuple(e for e in table.entries if (e.group is None and everyone) or e.group == tuple(group))
         )
 
     def find(self, collective: str, root: int | None, dtype: str, size_bytes: int) -> JobEntry | Fallback:
-        """Return the entry whose program serves the call, or the reason why none does. `size_bytes` is that of the
-        whole vector.
+        """Return the entry for a call, or the reason why no program serves it. size_bytes: size of the whole vector
 
         An entry for exactly this element type takes precedence over one for any type.
         """

@@ -1,4 +1,4 @@
-"""Several tables as one: for the same ranks, on the same network."""
+"""Merges and compares tables for the same ranks on the same network."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class SizeRange:
 
     @staticmethod
     def of(entry: JobEntry) -> SizeRange:
-        """Return the sizes of an entry."""
+        """Return the range of sizes that an entry covers."""
         return SizeRange(entry.min_bytes, entry.max_bytes)
 
     def overlaps(self, other: SizeRange) -> bool:
-        """Return whether a size is in both."""
+        """Return whether both ranges have a size in common."""
         return not (self._ends_before(other) or other._ends_before(self))
 
     def without(self, others: Iterable[SizeRange]) -> list[SizeRange]:
-        """Return what none of `others`, which do not overlap, has; ascending."""
+        """Return the parts of this range that are in none of `others` (which must not overlap), in ascending order."""
         pieces, first = [], self.first
         for other in sorted((other for other in others if self.overlaps(other)), key=lambda item: item.first):
             if first < other.first:
@@ -72,20 +72,22 @@ def parse_range(text: str) -> SizeRange:
 
 
 def sort_key(entry: JobEntry) -> tuple[object, ...]:
-    """Return by what the entries of a table are sorted: what they are for, then sizes."""
+    """Return the key by which a table's entries are sorted: collective, group, root, type, then size."""
     root = -1 if entry.root is None else entry.root
     return entry.collective, entry.group or (), root, entry.dtype, entry.min_bytes
 
 
 def describe(entry: JobEntry) -> str:
-    """Return in a few words what an entry is for."""
+    """Return a short description of the calls that an entry covers."""
     group = "" if entry.group is None else f" of ranks {','.join(map(str, entry.group))}"
     root = "" if entry.root is None else f" from rank {entry.root}"
     return f"{entry.collective}{root}{group}, {entry.dtype}, {SizeRange.of(entry)}"
 
 
 def overlapping(entries: Sequence[JobEntry]) -> list[tuple[JobEntry, JobEntry]]:
-    """Return the neighbours by size that are for the same and overlap; none if no two entries of a key do."""
+    """Return pairs of entries that have the same key, are neighbours by size, and overlap. The result is empty only if
+    no two entries of a key overlap.
+    """
     pairs = []
     for _, group in groupby(sorted(entries, key=sort_key), key=lambda entry: entry.key):
         pairs += [pair for pair in pairwise(group) if SizeRange.of(pair[0]).overlaps(SizeRange.of(pair[1]))]
@@ -93,7 +95,7 @@ def overlapping(entries: Sequence[JobEntry]) -> list[tuple[JobEntry, JobEntry]]:
 
 
 def require_disjoint(entries: Sequence[JobEntry], way_out: str) -> None:
-    """Raise InvalidInput, with the first few, if entries of one key overlap."""
+    """Raise InvalidInput, naming the first few pairs, if entries with the same key overlap."""
     pairs = overlapping(entries)
     if pairs:
         texts = [f"{describe(one)} and {SizeRange.of(other)}" for one, other in pairs[:MAX_NAMED]]
@@ -107,17 +109,16 @@ PREFERENCES = ("first", "last")
 def merge(tables: Sequence[Table], prefer: str | None = None) -> Table:
     """Merge `tables` (at least one) into one table.
 
-    prefer: which entry wins if two cover the same sizes: that of the `first` or of the `last` table. The other entry
-    keeps
-            its remaining sizes. None refuses conflicts with InvalidInput. Entries with the same program never
-            conflict; the measurement of the first is kept.
+    prefer: which entry wins if two entries cover the same sizes: the one of the `first` or of the `last` table. The
+            other entry keeps its remaining sizes. With None, a conflict raises InvalidInput. Entries with the same
+            program never conflict; the measurement of the first one is kept.
 
-    Raises InvalidInput also for tables of different jobs (number of ranks, network). A table of groups does not name
-    the network of the job, so it can be merged with any.
+    Also raises InvalidInput if the tables are for different numbers of ranks or different networks. A table for groups
+    only does not name the job's network, so it can be merged with any table.
     """
     if prefer not in (None, *PREFERENCES):
         raise InvalidInput("unknown preference '{}'", prefer, f"choose {' or '.join(PREFERENCES)}")
-    # The network of all that say one; InvalidInput for different jobs
+    # The network that the tables name; InvalidInput if they are for different jobs
     way_out = "merge tables of one job only"
     ranks = sorted({table.ranks for table in tables})
     if len(ranks) > 1:
@@ -196,14 +197,14 @@ class TableChange:
     after: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as `chorale table diff --json` prints it."""
+        """Return the JSON object that `chorale table diff --json` prints for this change."""
         names = ("collective", "dtype", "group", "root")
         sizes = {"min_bytes": self.sizes.first, "max_bytes": self.sizes.last}
         return dict(zip(names, self.key, strict=True)) | sizes | {"before": self.before, "after": self.after}
 
 
 def changes(before: Table, after: Table) -> list[TableChange]:
-    """Return what would run differently, by key and size."""
+    """Return the ranges of sizes in which another program would run, sorted by key and size."""
     keys = {entry.key for table in (before, after) for entry in table.entries}
     return [change for key in sorted(keys, key=_sortable) for change in _of_key(key, before, after)]
 
@@ -211,7 +212,7 @@ def changes(before: Table, after: Table) -> list[TableChange]:
 def comparison(before: Table, after: Table) -> dict[str, Any]:
     """Return the document of `chorale table diff --json`.
 
-    equal: nothing differs at all; same_in_jobs: a job runs the same with either, what was measured may differ
+    equal: the tables are identical; same_in_jobs: a job runs the same programs with both, but measurements may differ
     """
     found = changes(before, after)
     facts = {name: [getattr(before, name), getattr(after, name)] for name in ("ranks", "topology")}

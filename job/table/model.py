@@ -1,4 +1,4 @@
-"""A tuning table in memory: entries, which say what runs at which sizes, and their programs."""
+"""A tuning table in memory: programs, and entries that say which program runs for which calls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FORMAT = "chorale-table/1"
-"""The first line of a file."""
+"""First line of a table's file."""
 
 ANY_DTYPE = "any"
 """Element type of an entry that serves all types."""
 
 PLAN_TARGET = "mscclpp-json"
-"""Of programs that are plans: GPUs run them as kernels, and nothing else in jobs runs them."""
+"""Target of programs that are plans. In jobs, only GPUs run them, as kernels."""
 
 Json = Mapping[str, Any]
 
@@ -23,7 +23,7 @@ class JobEntry:
     """What runs for one collective in one range of sizes.
 
     dtype:     name of an element type, or ANY_DTYPE
-    group:     ranks of the job in the order of the program's ranks; None for all ranks in their own order
+    group:     ranks of the job in the order of the program's ranks; None for all ranks of the job in order
     root:      position in the group for broadcast and reduce, None for other collectives
     min_bytes, max_bytes: sizes of the whole vector, both inclusive; None for no limit
     program:   digest of the program, or None for the library's own algorithm
@@ -47,7 +47,7 @@ class JobEntry:
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...] | None, int | None]:
-        """Everything but the size that a call must match."""
+        """Everything except the size that a call must match for this entry to apply."""
         return self.collective, self.dtype, self.group, self.root
 
     def covers(self, size_bytes: int) -> bool:
@@ -61,8 +61,8 @@ class TableProgram:
 
     digest:  SHA-256 of the text
     ranks:   number of ranks
-    words:   for each rank the words of `chorale.runners.engine.library`; none for a plan
-    order_of_additions: the order that `chorale.synth.programs.additions` proves; None if nothing is added or proven
+    words:   for each rank its part, encoded by `chorale.runners.engine.library`; empty for a plan
+    order_of_additions: order proven by `chorale.synth.programs.additions`; None if nothing is added or it is not proven
     """
 
     digest: str
@@ -84,7 +84,7 @@ class TableProgram:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Table:
-    """All of a file. Entries of one key do not overlap; programs are those that entries name, by digest."""
+    """The complete content of a table's file. Entries with the same key do not overlap. programs: digest -> program"""
 
     topology: Json
     ranks: int

@@ -1,6 +1,6 @@
 """Check a table: the consistency of its entries, and every program.
 
-Readers of programs are imported only when something is checked, so that reading a table stays light.
+Parsers of programs are imported only for a check, so that reading a table stays fast.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from chorale.synth.targets.judge import check_program
 from chorale.synth.targets.lift import lift_code, read_unchecked
 
 SWITCHES = "switches"
-"""The rule that programs break in which switches act."""
+"""Name of the rule that forbids programs in which switches do part of the work."""
 Connected = Callable[[int, int], bool]
 """Tells whether data can travel directly from one rank of the job to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableViolation:
-    """A rule that a table breaks. program: the digest of what breaks it, None for the table itself."""
+    """A rule that a table breaks. program: digest of the program that breaks it, None for the table itself"""
 
     rule: str
     message: str
@@ -86,7 +86,7 @@ def program_violations(program: TableProgram) -> Iterator[tuple[str, str]]:
 
 
 def text_violations(text: bytes) -> Iterator[tuple[str, str]]:
-    """Yield (rule, message) of what a program breaks, executed for its collective; InvalidInput for no program."""
+    """Execute a program symbolically and yield (rule, message) for each fault; InvalidInput if `text` is no program."""
     return _broken_rules(read_unchecked(text))
 
 
@@ -101,7 +101,7 @@ def _broken_rules(lifted: Lifted[AnyProgram]) -> Iterator[tuple[str, str]]:
 
 
 def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
-    """Return which programs send between ranks that the network of the job does not join."""
+    """Return a violation for each program that sends between ranks without a path in the job's network."""
     groups = {(entry.program, entry.group) for entry in table.entries if entry.program is not None}
     found = []
     for digest, group in sorted(groups, key=str):
@@ -113,9 +113,9 @@ def link_violations(table: Table, connected: Connected) -> list[TableViolation]:
 
 
 def unlinked(text: bytes, ranks: tuple[int, ...], connected: Connected) -> list[tuple[int, int]]:
-    """Return the pairs of ranks of a sound program that exchange something and that no path of links joins.
+    """Return the pairs of ranks between which a valid program sends although the network has no path between them.
 
-    ranks: of the job, in the order of the program's
+    ranks: ranks of the job, in the order of the program's ranks
     """
     program = read_unchecked(text).program
     assert isinstance(program, Program | ExecutionPlan)
@@ -142,9 +142,11 @@ def _of_entries(table: Table) -> Iterator[TableViolation]:
 
 
 def table_program(text: bytes, target: str, method: str, parameters: Mapping[str, Any]) -> TableProgram:
-    """Return the program in `text`, a file that `lift` reads, as the engine wants it; raises as `lift` does.
+    """Return the program in `text` with its encoding for the engine. text: a file that `lift` can read
 
-    target, method, parameters: how it was made, for people
+    target, method, parameters: how the program was made, for people
+
+    Raises the errors of `lift`.
     """
     program = lift_code(text)
     assert isinstance(program, Program | ExecutionPlan)
@@ -163,7 +165,7 @@ def table_program(text: bytes, target: str, method: str, parameters: Mapping[str
 
 
 def words_of(program: Program) -> tuple[bytes, ...]:
-    """Return the part of each rank as tables have it for the engine."""
+    """Return each rank's part in the engine's encoding, packed as in tables."""
     shape = len(program.ranks), program.chunks, program.in_place
     depth = QUEUE_DEPTH[program.protocol]
     return tuple(pack(encode_rank(program.collective, *shape, depth, part)) for part in program.ranks)

@@ -23,13 +23,15 @@ _numbers = itertools.count()
 
 
 class ProgramHook:
-    """Runs programs of a table for a process group of any backend, with its own engine. Close it at the end.
+    """Runs a table's programs for a process group of any backend, with its own engine. Close it at the end.
 
-    All ranks of the group create their hooks together, equally many and in the same order.
+    All ranks of the group must create the same number of hooks, together and in the same order.
     """
 
     def __init__(self, group: Any = None, timeout: timedelta = timedelta(minutes=30)) -> None:
-        """group: by default all ranks; timeout: for meeting, and for each run. Raises as `group_programs` does."""
+        """group: process group, by default all ranks; timeout: time limit for connecting, and for each run. Raises the
+        errors of `group_programs`.
+        """
         self._group = dist.group.WORLD if group is None else group
         members = dist.get_process_group_ranks(self._group)
         settings = JobSettings.from_environment()
@@ -40,7 +42,7 @@ class ProgramHook:
         current_report().ranks = dist.get_world_size()
 
     def average(self, bucket: Any) -> Any:
-        """Return the future of the bucket's gradients, averaged over the group."""
+        """Start averaging the bucket's gradients over the group; return the future of the result."""
         tensor = bucket.buffer().div_(dist.get_world_size(self._group))
         make = lambda: in_place("allreduce", tensor, ReduceOp.SUM)  # noqa: E731
         work = self._programs.serve("allreduce", None, tensor, None, ReduceOp.SUM, make, None)
@@ -48,11 +50,11 @@ class ProgramHook:
         return work.get_future().then(lambda future: future.value()[0])
 
     def close(self) -> None:
-        """Finish what was begun, and end threads and connections."""
+        """Finish all runs that were started, and end threads and connections."""
         self._programs.end()
         self._report()
 
 
 def average_gradients(hook: ProgramHook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """The function for `register_comm_hook`, whose state is a ProgramHook; torch checks these annotations."""
+    """The hook function for `register_comm_hook`; its state is a ProgramHook. torch checks these annotations."""
     return hook.average(bucket)

@@ -1,4 +1,4 @@
-"""The library of a group: what serves calls that no program serves."""
+"""The inner group, an ordinary group of torch that serves all calls for which the table has no program."""
 
 import os
 import threading
@@ -19,17 +19,19 @@ from chorale.synth.errors import InvalidInput, Unavailable
 
 @dataclass(frozen=True, slots=True)
 class InnerGroup:
-    """group: an ordinary process group of torch; backends: its backend for each type of device."""
+    """The group that serves calls without a program. group: an ordinary process group of torch; backends: its backends
+    by type of device
+    """
 
     group: Any
     backends: dict[str, tuple[Any, Any]]
 
 
 def inner_group(options: Any, name: str | None, purpose: str = "inner") -> InnerGroup:
-    """Return the inner group of the group that is created with `options`.
+    """Create the inner group of the group that is created with `options`.
 
-    purpose: distinguishes groups that are created with equal options
-    name:    a backend of torch; by default gloo for CPUs and the accelerator's own backend for an accelerator
+    name:    backend of torch; by default gloo for CPUs and the accelerator's own backend for an accelerator
+    purpose: name that distinguishes several groups that are created with equal options
     """
     names = _names(name)
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
@@ -83,7 +85,7 @@ def _backend(name: str, options: Any, purpose: str) -> tuple[Any, Any]:
 
 @cache
 def _gloo_devices(names: str, _: int) -> list[Any]:
-    """Return what all groups of this process share: a thread and its descriptors for each network device."""
+    """Return Gloo's devices (each a thread with file descriptors), which all groups of this process share."""
     make = dist.ProcessGroupGloo
     if not names:
         return [make.create_default_device()]
@@ -96,7 +98,9 @@ def _numbered(backend: Any) -> Any:
 
 
 class InnerCalls:
-    """Calls of an ordinary process group of torch. A method that is not defined here is the group's own."""
+    """Wraps an ordinary process group of torch so that its collectives also accept non-contiguous tensors and integer
+    averages. Methods that are not defined here are the group's own.
+    """
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -116,7 +120,7 @@ class InnerCalls:
         return self._copied(lambda dense: self._group.broadcast(dense, options), tensors, tensors, options)
 
     def reduce(self, tensors: Any, options: Any) -> Any:
-        """See torch.distributed.reduce. Tensors with gaps keep their values on all ranks but the root."""
+        """See torch.distributed.reduce. Non-contiguous tensors change only on the root."""
         changed = tensors if options.rootRank == self._group.rank() else []
         return self._reduced(lambda dense: self._group.reduce(dense, options), tensors, changed, options)
 
@@ -155,9 +159,9 @@ class InnerCalls:
     def _copied(
         self, call: Callable[[Any], Any], tensors: Any, changed: Sequence[Any], options: Any = None, divisor: int = 1
     ) -> Any:
-        """Return the work of `call` on dense tensors: `tensors`, or copies of them.
+        """Call `call` with `tensors`, or with contiguous copies of them; return its work.
 
-        changed: those into which results are copied, after a division by `divisor`
+        changed: tensors into which results are copied back, after a division by `divisor`
         """
         if not isinstance(tensors, list | tuple):
             return call(tensors)
@@ -181,8 +185,8 @@ class InnerCalls:
 
 
 def _is_usual(tensors: Any) -> bool:
-    """Return whether it is one dense tensor of floating point, which every call gets as it is: a look that costs
-    little."""
+    """Return whether `tensors` is one contiguous floating-point tensor, which needs no copy. This is a fast check for
+    the usual case."""
     if not isinstance(tensors, list) or len(tensors) != 1:
         return False
     tensor = tensors[0]
@@ -196,13 +200,13 @@ def _are_integers(tensors: Any) -> bool:
 
 
 def _dense(tensor: Any) -> Any:
-    """Return `tensor`, or a copy whose elements are contiguous. Only groups of CPU memory need the copy."""
+    """Return `tensor`, or a contiguous copy of it. Only tensors in CPU memory need the copy."""
     is_left_alone = tensor.layout is not torch.strided or tensor.is_contiguous() or tensor.device.type != "cpu"
     return tensor if is_left_alone else tensor.detach().contiguous()
 
 
 def _finished(work: Any, finish: Callable[[], None], results: Any, is_async: bool) -> ProgramWork:
-    """Return the work that is over after `work` and then `finish`; it is over now if not `is_async`."""
+    """Return a work that ends after `work` and then `finish` have ended. If not `is_async`, wait for both here."""
     whole = ProgramWork(list(results))
 
     def end() -> None:
@@ -210,7 +214,7 @@ def _finished(work: Any, finish: Callable[[], None], results: Any, is_async: boo
             work.wait()
             with torch.no_grad():
                 finish()
-        except Exception as error:  # goes to who waits for the work
+        except Exception as error:  # raised to callers that wait for the work
             whole.finish(error)
         else:
             whole.finish()
@@ -223,7 +227,7 @@ def _finished(work: Any, finish: Callable[[], None], results: Any, is_async: boo
 
 
 class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
-    """A process group of Python that hands on messages, barriers, and collectives of one rank's lists of tensors."""
+    """A process group in Python that passes messages, barriers, gather and scatter on to the inner group."""
 
     def __init__(self, rank: int, ranks: int, inner: InnerGroup) -> None:
         super().__init__(rank, ranks)
@@ -233,7 +237,7 @@ class DelegatingGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._inner = InnerCalls(inner.group)
 
     def getBackendName(self) -> str:  # noqa: N802 - as torch spells it
-        """Return what `init_process_group` calls it."""
+        """Return the name of this backend for `init_process_group`."""
         return "chorale"
 
     def getRank(self) -> int:  # noqa: N802
@@ -254,4 +258,4 @@ def _delegated(name: str) -> Callable[..., Any]:
 
 for _name in ("gather", "scatter", "send", "recv", "recv_anysource", "barrier", "monitored_barrier"):
     setattr(DelegatingGroup, _name, _delegated(_name))
-DelegatingGroup.recvAnysource = _delegated("recv_anysource")  # the name that torch 2.15 looks for
+DelegatingGroup.recvAnysource = _delegated("recv_anysource")  # the name that torch 2.15 uses

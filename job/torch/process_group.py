@@ -1,8 +1,8 @@
 """The process group: each call of torch becomes a run of a program or a call of the inner group.
 
-torch reaches a group in Python through a C++ class that calls one of its own methods (while it holds Python's lock) if
-the Python class does not define it. So all methods of that class are defined here, for the functions of
-torch.distributed of nearly the same names. Some have two names because torch renamed them in 2.13.
+torch calls a group in Python through a C++ class. If the Python class lacks a method, the C++ class calls its own one,
+and holds Python's lock meanwhile. So all methods of that class are defined here; their names are nearly those of the
+functions in torch.distributed. Some have two names because torch renamed them in 2.13.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,24 +33,24 @@ from chorale.job.torch.work import SeveralWorks
 from chorale.runners.engine.library import ReduceOp
 
 _MOST_PADDING = 2
-"""Shards that differ are padded to the largest for a program that moves at most so many times their bytes."""
+"""Shards of different sizes are padded for a program if that increases the bytes by at most this factor."""
 _PREMULTIPLIED = c10d.ReduceOp.RedOpType.PREMUL_SUM
 
 
 class ChoraleGroup(DelegatingGroup):
-    """A process group that runs the programs of a table, and leaves all else to an inner group."""
+    """A process group that runs the programs of a table and passes all other calls to an inner group."""
 
     def __init__(
         self, rank: int, ranks: int, inner: InnerGroup, programs: GroupPrograms, at_end: Callable[[], None]
     ) -> None:
-        """at_end: called when the group is shut down."""
+        """at_end: function to call when the group is shut down"""
         super().__init__(rank, ranks, inner)
         self._programs = programs
         self._at_end = at_end
 
     def plan_tensor(self, elements: int, dtype: Any) -> Any:
-        """Return a tensor of zeros that plans use without copies; all ranks call this at once. An ordinary one, on the
-        accelerator if there is one, where the group runs no plans."""
+        """Return a tensor of zeros that plans access directly, without copies; all ranks call this together. If the
+        group runs no plans, it is an ordinary tensor, on the accelerator if there is one."""
         plans = self._programs.loaded.plans
         if plans is not None:
             return plans.empty(elements, dtype)
@@ -93,8 +93,8 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.allgather(outputs, inputs, *([opts] if opts else []), **more)
 
     def _gather_uneven(self, parts: Sequence[Any], source: Any, options: Any) -> Any:
-        """Return the work of an allgather of tensors with different sizes, which all ranks know: by a program with
-        padding, else by one broadcast of the inner group per rank. None if no library takes the call.
+        """Start an allgather of tensors with different sizes, which all ranks know; return its work. It runs a program
+        with padding, or else one broadcast of the inner group per rank. Returns None if neither is possible.
         """
         sizes = [part.numel() for part in parts]
         size_bytes, largest = sum(part.nbytes for part in parts), max(sizes)
@@ -157,7 +157,7 @@ class ChoraleGroup(DelegatingGroup):
     def all_to_all_single(
         self, output: Any, source: Any, output_splits: Any, input_splits: Any, opts: Any = None, **more: Any
     ) -> Any:
-        """See torch.distributed.all_to_all_single. A call with splits is one of shards that may differ."""
+        """See torch.distributed.all_to_all_single. In a call with splits, shards may differ in size."""
         even = not output_splits and not input_splits and output.numel() == source.numel()
         if output_splits or input_splits:
             work = self._alltoall_uneven(output, source, output_splits, input_splits, opts)
@@ -171,7 +171,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._inner.alltoall_base(output, source, output_splits, input_splits, *([opts] if opts else []), **more)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_to_all: shards in lists, which gloo by itself does not take."""
+        """See torch.distributed.all_to_all. Shards are lists of tensors, which gloo alone does not support."""
         if inputs[0].device.type != "cpu" and not self._programs.has("alltoall"):
             return self._inner.alltoall(outputs, inputs, *([opts] if opts else []))
         source = torch.cat([part.detach().reshape(-1) for part in inputs])
@@ -184,9 +184,9 @@ class ChoraleGroup(DelegatingGroup):
         return SeveralWorks([], list(outputs))
 
     def _alltoall_uneven(self, output: Any, source: Any, receives: Any, sends: Any, options: Any) -> Any:
-        """Return the work of a program with padding, None if the inner group has to exchange the shards.
+        """Run a program with padded shards; return its work, or None if the inner group must serve the call.
 
-        If a program might serve the call, all ranks first exchange their sizes.
+        If a program might serve the call, all ranks first exchange the sizes of their shards.
         """
         if not self._programs.has("alltoall") or is_captured(source.device) or output.dtype != source.dtype:
             return self._refuse(Fallback.SHAPE, "alltoall", source, source.nbytes)
@@ -210,7 +210,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve("alltoall", None, source, size_bytes, ReduceOp.SUM, make, options)
 
     def _all_sizes(self, mine: Sequence[int]) -> Any:
-        """Return a row of sizes for each rank, as each gave them, by an exchange that the report counts."""
+        """Exchange the sizes of shards; return one row per rank. The report counts the exchange."""
         start = perf_counter()
         row = torch.tensor(mine, dtype=torch.int64)
         sizes = torch.empty(self._ranks * self._ranks, dtype=torch.int64)
@@ -236,7 +236,7 @@ class ChoraleGroup(DelegatingGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_gather_coalesced: a list of a tensor for each input from each rank."""
+        """See torch.distributed.all_gather_coalesced. outputs: for each rank a list with one tensor per input"""
         lists = [[of_rank[index] for of_rank in outputs] for index in range(len(inputs))]
         works = [self.allgather([parts], [source], opts) for parts, source in zip(lists, inputs, strict=True)]
         return SeveralWorks(works, outputs)
@@ -247,20 +247,20 @@ class ChoraleGroup(DelegatingGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def shutdown(self) -> None:
-        """Finish what was begun, and end threads and connections."""
+        """Finish all calls that were started, and end threads and connections."""
         self._programs.end()
         self._at_end()
         self._inner.shutdown()
 
     def abort(self) -> None:
-        """End threads and connections; work that did not begin fails."""
+        """End threads and connections; calls that have not started fail."""
         self._programs.stop("the group was aborted")
         self._programs.end()
         self._at_end()
         self._inner.abort()
 
     def set_timeout(self, timeout: Any) -> None:
-        """Set how long a call may take from now on."""
+        """Set the time limit for future calls."""
         self._programs.limit_s = timeout.total_seconds()
         if self._programs.reload is not None:
             self._programs.reload.set_limit(timeout.total_seconds())
@@ -281,7 +281,7 @@ class ChoraleGroup(DelegatingGroup):
         return self._programs.serve("reduce_scatter", None, output, size_bytes, operation, make, options)
 
     def _refuse(self, reason: Fallback, collective: str, tensor: Any, size_bytes: int) -> Any:
-        """Count `reason` and return None: the inner group has to serve the call."""
+        """Count `reason` and return None, which means that the inner group must serve the call."""
         self._programs.fall_back(reason, collective, tensor.dtype, size_bytes)
         return None
 
@@ -291,7 +291,7 @@ class ChoraleGroup(DelegatingGroup):
 
 
 def _plain(lists: Any, tensors: Any) -> bool:
-    """Return whether the arguments are a list of lists and a list, as torch's own functions give them."""
+    """Return whether `lists` is a list of one list and `tensors` a list, as torch's own functions pass them."""
     return isinstance(tensors, list) and isinstance(lists, list) and len(lists) == 1 and isinstance(lists[0], list)
 
 
@@ -321,15 +321,17 @@ def _with_operation(tensors: Any, options: Any, in_place: bool = False) -> tuple
 
 
 def _shard_sizes(whole: Any, splits: Any, ranks: int) -> list[int]:
-    """Return the elements of each rank's shard: `splits` of rows, or equal ones."""
+    """Return the number of elements of each rank's shard. splits: rows of each shard; empty for equal shards"""
     rows = whole.shape[0] if whole.dim() else 1
     each = whole.numel() // rows if rows else 0
     return [count * each for count in (splits or [rows // ranks] * ranks)]
 
 
 def _usual(tensors: Any, options: Any, more: dict[str, Any], kind: Any, second: str) -> tuple[Any, Any]:
-    """Return a list of tensors and options of `kind`, from what the short forms of a method take: a tensor, what
-    options call `second`, and options by their names."""
+    """Convert the arguments of a method's short forms to a list of tensors and options of `kind`.
+
+    options: options of `kind`, or the value of the option named `second`; more: further options by name
+    """
     tensors = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
     if isinstance(options, kind) and not more:
         return tensors, options
