@@ -1,4 +1,4 @@
-"""Reads files named by a user. Only regular files of limited size are accepted, so reading never hangs or fills memory."""
+"""Reads files named by a user: only regular files of limited size, so that reading never hangs or fills memory."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Decide which calls of a group programs serve, and run them: look-ups, counts, refusals, errors."""
+"""Decides which calls of a group run as programs, and runs them: look-ups, counts, fallbacks and errors."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -36,19 +36,20 @@ _OPERATIONS = {
     _KINDS.MAX: ReduceOp.MAX,
     _KINDS.PRODUCT: ReduceOp.PROD,
 }
-"""Reduce operations by torch's. The look-up is cheap, because calls that go to the library make it too."""
+"""torch's reduce operation -> ours. The look-up must be fast, because it also happens in calls that the library serves.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
     """One call of a collective.
 
-    collective:     name, as in tables
-    root:           of broadcast and reduce, else None
+    collective:     name of the collective, as in tables
+    root:           root of a broadcast or reduce, else None
     source, target: tensors for `Transport.run`
     operation:      reduce operation; None if programs do not support it
     results:        value of the work's future
-    finish:         to be called after the run if the output must be copied
+    finish:         function to call after the run, to copy the output to the caller's tensors; None if not needed
     """
 
     collective: str
@@ -61,7 +62,7 @@ class ProgramCall:
 
     @property
     def tensors(self) -> list[Any]:
-        """All that a run reads or writes for its caller."""
+        """All tensors of the caller that a run reads or writes."""
         lists = [result if isinstance(result, list) else [result] for result in self.results]
         return [self.source, self.target, *(tensor for tensors in lists for tensor in tensors)]
 
@@ -72,7 +73,7 @@ class ProgramCall:
 
 
 def reduce_operation(operation: Any) -> ReduceOp | None:
-    """Return torch's `operation` as the engine has it, None if it does not."""
+    """Return the engine's operation for torch's `operation`, None if the engine does not have it."""
     return _OPERATIONS.get(operation.op)
 
 
@@ -130,9 +131,9 @@ def size_of(tensor: Any) -> int:
 def padded(
     collective: str, source: Any, sizes: Sequence[int], outputs: Sequence[Any], results: Any, largest: int
 ) -> ProgramCall:
-    """Return a call on shards of `largest` elements; the caller's elements come first in each, the rest is padding.
+    """Return a call on shards of `largest` elements, which start with the caller's elements and end with padding.
 
-    sizes:   of the shards that lie in `source` one after the other
+    sizes:   number of elements of each of the consecutive shards in `source`
     outputs: tensors for the received shards, by rank
     """
     given = source.new_zeros(len(sizes), largest)
@@ -148,7 +149,7 @@ def padded(
 
 
 def same_sizes(tensors: Sequence[Any], like: Any) -> bool:
-    """Return whether all have as many elements as `like`, of its type."""
+    """Return whether all `tensors` have the same number and type of elements as `like`."""
     return all(tensor.numel() == like.numel() and tensor.dtype == like.dtype for tensor in tensors)
 
 
@@ -192,13 +193,14 @@ class GroupPrograms:
         make: Callable[[], ProgramCall],
         options: Any,
     ) -> ProgramWork | None:
-        """Return the work of the program for a call; None, after counting the reason, if the library has to serve it.
+        """Start the program for a call and return its work. Return None, after counting the reason, if the library must
+        serve the call.
 
         All ranks call this for every collective, in the same order.
 
-        size_bytes: of the whole vector; None if that is `tensor`
-        make:       builds the call if a program serves it
-        options:    of torch, which may say a time limit and that the caller waits
+        size_bytes: size of the whole vector; None if `tensor` is the whole vector
+        make:       creates the call; called only if a program serves it
+        options:    torch's options, which may contain a time limit and whether the caller waits
 
         Raises InvalidInput in strict mode if the table does not cover the call, and if the program cannot be part of a
         CUDA graph that is being captured.
@@ -218,7 +220,7 @@ class GroupPrograms:
             self.fall_back(answer, collective, tensor.dtype, size_bytes)
             return None
         call = make()
-        if call.source.dtype in MOVED_DTYPES:  # a collective that adds nothing moves the bytes of its elements
+        if call.source.dtype in MOVED_DTYPES:  # these types are only moved, never added, so move bytes
             source, target = (each.view(-1).view(torch.uint8) for each in (call.source, call.target))
             call = replace(call, source=source, target=target)
         transport = self.loaded.transport(answer, call.source.device.type, call.size_bytes)
@@ -226,7 +228,7 @@ class GroupPrograms:
         return self._start(transport, answer, call, options)
 
     def _start(self, transport: Transport, entry: JobEntry, call: ProgramCall, options: Any) -> ProgramWork:
-        """Queue the run of a program; it is over on return if the caller waits and nothing else is queued."""
+        """Queue the run of a program. If the caller waits and the queue is empty, run it immediately."""
         device, wait = call.source.device, not getattr(options, "asyncOp", True)
         timeout = getattr(options, "timeout", None)
         limit_s = timeout.total_seconds() if timeout else 0.0  # below 0 if none is set
@@ -237,12 +239,12 @@ class GroupPrograms:
         work = ProgramWork(call.results, order)
 
         def run() -> None:
-            with ExitStack() as stack:  # the future of the work remembers the stream on which it is finished
+            with ExitStack() as stack:  # the future records the stream that is current when it is completed
                 try:
                     stack.enter_context(order.on_stream(self.streams, call.tensors))
                     self._run(transport, entry, call, limit_s)
                     order.end()
-                except Exception as error:  # goes to who waits for the work
+                except Exception as error:  # raised to callers that wait for the work
                     work.finish(error)
                 else:
                     work.finish()
@@ -251,7 +253,7 @@ class GroupPrograms:
         return work
 
     def has(self, collective: str) -> bool:
-        """Return whether the table has a program for `collective` on this group: all ranks find the same."""
+        """Return whether the table has a program for `collective` on this group. All ranks get the same answer."""
         entries = self.loaded.entries.entries if self.loaded.entries is not None else ()
         return any(entry.collective == collective and entry.program is not None for entry in entries)
 
@@ -264,11 +266,11 @@ class GroupPrograms:
         current_report().count_fallback(reason.value, collective, size_bytes)
 
     def stop(self, reason: str) -> None:
-        """Have runs fail that did not begin yet."""
+        """Make all queued runs fail that have not started."""
         self._failure = self._failure or dist.DistBackendError(f"chorale: {reason}")
 
     def end(self) -> None:
-        """Finish what was begun, and end threads and connections. Safe to call twice."""
+        """Finish all runs that were started, and end threads and connections. Safe to call twice."""
         if self.reload is not None:
             self.reload.close()
         self.queue.end()
@@ -276,7 +278,7 @@ class GroupPrograms:
             transport.close()
 
     def _switch(self, loaded: LoadedTable) -> None:
-        """Run `loaded` from now on; what was begun ends with the former table."""
+        """Use the table `loaded` from now on. Runs that have started end with the previous table."""
         former, self.loaded = self.loaded, loaded
         self._looked_up = {}
         current_report().table = loaded.digest
@@ -313,7 +315,7 @@ class GroupPrograms:
             failure = dist.DistBackendError(f"chorale: {name}: {error}; this group can run no more programs")
             self._failure = self._failure or failure
             raise self._failure from error
-        if call.finish is not None:  # where the output cannot be written, that is an error of this call alone
+        if call.finish is not None:  # if the output cannot be written, only this call fails
             with torch.no_grad():
                 call.finish()
         current_report().count_program(

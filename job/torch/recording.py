@@ -1,4 +1,4 @@
-"""A process group that records what is called: collective, element type, group, size, number of calls and time."""
+"""A process group that records its calls: collective, element type, group, size, number of calls and time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chorale.job.torch.reload import PeriodicThread
 
 
 class RecordingGroup(ChoraleGroup):
-    """A group that counts its calls in a recorder, whoever serves them."""
+    """A group that records all its calls, whether a program or the inner group serves them."""
 
     recorder: JobRecorder
     members: Sequence[int]
@@ -32,7 +32,7 @@ class RecordingGroup(ChoraleGroup):
         self.recorder, self.members, self.calls = recorder, members, CallClock()
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        """See torch.distributed.all_reduce_coalesced: a call for each tensor, all of which end together."""
+        """See torch.distributed.all_reduce_coalesced. It is recorded as one call per tensor, with a common end."""
         counts = [self._count("allreduce", None, tensor, 1) for tensor in tensors]
         return _counting(super().allreduce_coalesced(tensors, opts), lambda: [count() for count in counts])
 
@@ -45,10 +45,10 @@ class RecordingGroup(ChoraleGroup):
 
 
 def _recorded(name: str, collective: str, position: int, has_root: bool = False) -> None:
-    """Let the method `name` of RecordingGroup count each call when it is over.
+    """Make the method `name` of RecordingGroup record each call when it ends.
 
-    position: of the argument that has the size of the whole vector: a tensor, or a list of one. If it is a list of
-              lists, the other argument is a list with the shard of one rank.
+    position: position of the argument that contains the whole vector: a tensor, or a list of one tensor. If it is a
+              list of lists, the other argument is a list with the shard of one rank.
     """
     call = getattr(ChoraleGroup, name)
 
@@ -76,7 +76,7 @@ _recorded("all_to_all_single", "alltoall", 1)
 
 
 class WaitedWork(dist.Work):  # type: ignore[misc]
-    """Work without a future, as Gloo's of a reduce-scatter is; it counts when somebody has waited for it."""
+    """Wraps a work without a future, such as that of Gloo's reduce-scatter. The call is counted after a `wait`."""
 
     def __init__(self, work: Any, count: Callable[[], object]) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class WaitedWork(dist.Work):  # type: ignore[misc]
 
 
 def _counting(work: Any, count: Callable[[], object]) -> Any:
-    """Return `work`, or a wrapper of it, such that `count` is called when it ends."""
+    """Arrange that `count` is called when `work` ends; return `work` or a wrapper of it."""
     if work is None:
         return None
     try:
@@ -124,12 +124,12 @@ def _root(options: Any, more: dict[str, Any]) -> int:
 
 @cache
 def report_at_end(where: str | None) -> ReportAtEnd:
-    """Return this process's report that is written to `where`."""
+    """Return the object that writes this process's report to `where`."""
     return ReportAtEnd(where)
 
 
 class ReportAtEnd:
-    """Writes the report when it is called, and at the end of the process if more was counted since.
+    """Writes the report when it is called, and again at the end of the process if the counts have changed since.
 
     where: a file, `-` for a line on stderr, None to write nothing
     """
@@ -141,14 +141,14 @@ class ReportAtEnd:
             atexit.register(self)
 
     def __call__(self) -> None:
-        """Write what was counted so far, unless it is written already."""
+        """Write the current counts, unless they were written already."""
         text = json.dumps(report(), indent=1) + "\n"
         if self._where is None or text == self._written:
             return
         self._written = text
         try:
             self._write(text)
-        except OSError as error:  # a job that did its work does not fail on its report
+        except OSError as error:  # a missing report must not make the job fail
             sys.stderr.write(f"chorale: the report could not be written: {error}\n")
 
     def _write(self, text: str) -> None:
@@ -159,9 +159,9 @@ class ReportAtEnd:
 
 
 class StatusFile:
-    """Keeps a file up to date with the report of this process, and calls and seconds by size, until it is closed.
+    """Keeps a status file up to date until `close`: the report of this process, and calls and seconds by size.
 
-    Whoever watches the job reads it; each version replaces the one before as a whole.
+    It is meant for programs that watch the job. Each new version replaces the complete file.
     """
 
     def __init__(self, path: Path, period_s: float = 1.0) -> None:
@@ -169,7 +169,7 @@ class StatusFile:
         self._thread = PeriodicThread("chorale-status", period_s, self._write)
 
     def close(self) -> None:
-        """Write it once more and end. Safe to call twice."""
+        """Write the file once more and end. Safe to call twice."""
         self._thread.close()
         self._write()
 
@@ -177,6 +177,6 @@ class StatusFile:
         record = {**report(), "sizes": current_report().sizes()}
         try:
             write_whole(self._path, json.dumps(record).encode())
-        except OSError as error:  # a job that does its work does not fail on who watches it
+        except OSError as error:  # a missing status file must not make the job fail
             sys.stderr.write(f"chorale: the status could not be written: {error}\n")
         return True

@@ -10,7 +10,7 @@ _DEVICES = ["cpu", "cuda", "xpu"]
 
 
 def register() -> None:
-    """Register the backend with torch.distributed. Says in a line on stderr why it could not; never raises."""
+    """Register the backend with torch.distributed. If that fails, print the reason on stderr; never raise."""
     try:
         import torch.distributed as dist  # noqa: PLC0415 - torch is an extra, and this is called while it is imported
 
@@ -19,8 +19,8 @@ def register() -> None:
         if BACKEND not in dist.Backend.backend_list:
             before = dict(dist.Backend.default_device_backend_map)
             dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(_DEVICES))
-            dist.Backend.default_device_backend_map = before  # it is nobody's default
-    except Exception as error:  # a job that does not ask for this backend must not fail on it
+            dist.Backend.default_device_backend_map = before  # not the default backend of any device
+    except Exception as error:  # jobs that do not use this backend must not fail
         shadow = f"; {shadow}" if (shadow := shadow_of(error)) else ""
         sys.stderr.write(f"chorale: no backend for torch.distributed: {type(error).__name__}: {error}{shadow}\n")
 

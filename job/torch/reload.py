@@ -1,13 +1,14 @@
-"""A new tuning table while a job runs: all ranks of a group switch to it at the same call, or none does.
+"""Switches to a new tuning table while a job runs: all ranks of a group switch at the same call, or none does.
 
-Ranks issue the collectives of a group in one order, so that the number of a call means the same call on all of them.
+All ranks issue the collectives of a group in the same order, so a call has the same number on all of them.
 
-1. Rank 0 sees that the file of CHORALE_TABLE has another digest, and proposes it in the store of the group.
-2. Every rank reads its file until it has that digest, and connects an engine for it while collectives go on.
-3. Every rank promises a number of a call before which it will wait for the decision, and tells it.
-4. Rank 0 decides: the highest of these numbers, at which all ranks switch; or to keep the table, if a rank cannot.
+1. Rank 0 notices that the file of CHORALE_TABLE has a new digest, and proposes this digest in the group's store.
+2. Every rank waits until its own file has that digest, and connects an engine for it while collectives continue.
+3. Every rank announces the number of a call before which it will wait for the decision.
+4. Rank 0 decides: all ranks switch at the highest of these numbers, or keep the old table if a rank cannot switch.
 
-A call costs the comparison of two numbers meanwhile. What was begun before the switch ends with the former table.
+Meanwhile each call costs an additional comparison of two numbers. Calls that started before the switch end with the
+previous table.
 """
 
 import json
@@ -33,9 +34,9 @@ _POLL_S = 0.02
 def wait_for_keys(
     store: Any, keys: Sequence[str], limit_s: float, is_stopped: Callable[[], bool] = lambda: False
 ) -> list[str]:
-    """Return the keys that `store` still lacks after `limit_s` or when `is_stopped`, none as soon as all are there.
+    """Wait until `store` has all `keys`, `limit_s` has passed or `is_stopped()`; return the keys still missing.
 
-    It asks again and again: a client of torch's store that waits lets no other thread of its process ask.
+    This polls, because a blocking wait of torch's store blocks all other threads that use the same client.
     """
     deadline_s = monotonic() + limit_s
     while missing := [key for key in keys if not store.check([key])]:
@@ -46,7 +47,7 @@ def wait_for_keys(
 
 
 class StoreExchange:
-    """An exchange of texts among the ranks of a group, once, through `store`, which is the group's alone."""
+    """A single exchange of texts among the ranks of a group through `store`, which only this group uses."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class StoreExchange:
         name: str = "chorale",
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """name: distinguishes several exchanges over one store; is_stopped: tells whether to stop waiting"""
+        """name: distinguishes several exchanges over one store; is_stopped: returns whether to stop waiting"""
         self._store, self._rank, self._ranks, self._limit_s = store, rank, ranks, limit_s
         self._name, self._is_stopped = name, is_stopped
         self._has_spoken = False
@@ -81,7 +82,7 @@ class StoreExchange:
         return [value["texts"] for value in values]
 
     def give_up(self, reason: str) -> None:
-        """Tell the others, who wait for this rank or will do so, that it takes no part; too late after the exchange."""
+        """Tell the other ranks that this rank does not participate. Has no effect after this rank's exchange."""
         if not self._has_spoken:
             self._set({"error": reason})
 
@@ -97,8 +98,8 @@ class StoreExchange:
 class GroupMember:
     """This process as a member of a group.
 
-    rank:    its position in `members`, which are ranks of the job
-    store:   of torch, for this group alone
+    members: the group's ranks of the job; rank: position of this process in `members`
+    store:   store of torch that only this group uses
     limit_s: time that members wait for one another
     """
 
@@ -108,11 +109,11 @@ class GroupMember:
     limit_s: float
 
     def exchange(self, name: str = "chorale", is_stopped: Callable[[], bool] = lambda: False) -> StoreExchange:
-        """Return an exchange for one call; name, is_stopped: see StoreExchange."""
+        """Return an exchange that can be called once. name, is_stopped: see StoreExchange"""
         return StoreExchange(self.store, self.rank, len(self.members), self.limit_s, name, is_stopped)
 
     def exchanges(self, name: str) -> Callable[[list[str]], list[list[str]]]:
-        """Return an exchange that members call again and again, equally often for each `name`."""
+        """Return an exchange that can be called repeatedly. All members must call it equally often for each `name`."""
         turns = count()
 
         def exchange(texts: list[str]) -> list[list[str]]:
@@ -127,7 +128,8 @@ _LOOK_S = 0.1
 class PeriodicThread:
     """Calls `turn` every `period_s` until it returns False, `close` is called, or the main thread has ended.
 
-    A thread that Python waits for at exit, but none of a pool: for those it waits while the main thread still lives.
+    Python waits for the thread at exit. It is not a pool's thread, because Python waits for those before the main
+    thread has ended.
     """
 
     def __init__(self, name: str, period_s: float, turn: Callable[[], bool]) -> None:
@@ -137,7 +139,7 @@ class PeriodicThread:
         self._thread.start()
 
     def is_over(self) -> bool:
-        """Return whether it is to end, for turns that take long."""
+        """Return whether the thread should end. Long turns check this."""
         return self._stop.is_set() or not threading.main_thread().is_alive()
 
     def close(self) -> None:
@@ -154,9 +156,9 @@ class PeriodicThread:
 
 _NEVER = sys.maxsize
 _PROMISED_CALLS = 2
-"""Most calls that a rank makes before the decision arrives, which takes milliseconds after all ranks are ready."""
+"""Number of calls that a rank still makes while it waits for the decision, which takes milliseconds."""
 _FILE_LIMIT_S = 15.0
-"""Time that a rank waits for its copy of the file to become the proposed one."""
+"""Time that a rank waits until its copy of the file is the proposed table."""
 _RETRY_S = 30.0
 """A table that was not adopted is proposed again after this time."""
 
@@ -166,14 +168,16 @@ Load = Callable[[Table, str, StoreExchange], LoadedTable]
 class TableReload:
     """Watches the table file of one group in a thread, and agrees with the other ranks on when to switch.
 
-    The threads that issue collectives count `calls`, and call `settle` at call number `hold`, everything else is the
-    watching thread's.
+    The threads that issue collectives increment `calls` and call `settle` at call number `hold`. The watching thread
+    does everything else.
 
-    calls: of the group so far; hold: the first call that waits for what the ranks decide
+    calls: number of the group's calls so far; hold: number of the first call that must wait for the decision
     """
 
     def __init__(self, group: GroupMember, path: Path, digest: str, load: Load, period_s: float) -> None:
-        """digest: of the table that runs; load: connects this rank for another one; period_s: between two looks"""
+        """digest: digest of the current table; load: loads another table and connects this rank for it; period_s: time
+        between two checks of the file
+        """
         self._group, self._path, self._digest, self._load = group, path, digest, load
         self._name = ",".join(map(str, group.members))
         self.calls, self.hold = 0, _NEVER
@@ -185,11 +189,11 @@ class TableReload:
         self._thread = PeriodicThread(f"chorale-reload-{self._name}", period_s, self._look)
 
     def set_limit(self, limit_s: float) -> None:
-        """Lower the time limit for meeting and deciding to `limit_s`; a larger value changes nothing."""
+        """Lower the time limit for connecting and deciding to `limit_s`. A larger value has no effect."""
         self._group = replace(self._group, limit_s=min(limit_s, self._group.limit_s))
 
     def close(self) -> None:
-        """End the thread, and what was connected and never run. Safe to call twice."""
+        """End the thread, and close a table that is connected but not in use yet. Safe to call twice."""
         self._thread.close()
         with self._changed:
             switch, self._switch = self._switch, None
@@ -217,12 +221,12 @@ class TableReload:
         return loaded
 
     def _look(self) -> bool:
-        """Try to agree on another table if there is one; return whether to look again."""
+        """If there is a new table, try to agree on it. Return whether to check again later."""
         try:
             proposal = None if self._switch else self._proposal()
             if proposal is not None:
                 self._negotiate(proposal)
-        except RuntimeError as error:  # the store of a job that ends
+        except RuntimeError as error:  # the job is ending, and its store is gone
             self._fail(f"{type(error).__name__}: {error}")
             return False
         return True
@@ -260,14 +264,14 @@ class TableReload:
         exchange = self._group.exchange(f"{prefix}/rank", self._thread.is_over)
         try:
             loaded = self._load(self._read(digest), digest, exchange)
-        except Exception as error:  # whatever it is, the other ranks must not wait for this one
+        except Exception as error:  # after any error, the other ranks must not wait for this one
             text = f"{type(error).__name__}: {error}"
             exchange.give_up(text)
             return None, {"error": text}
         return loaded, {"hold": self._promise()}
 
     def _read(self, digest: str) -> Table:
-        """Return the table once the file of this rank has `digest`."""
+        """Wait until this rank's file has `digest`, then check and return its table."""
         deadline_s = monotonic() + _FILE_LIMIT_S
         while file_digest(self._path) != digest and monotonic() < deadline_s and not self._thread.is_over():
             sleep(0.05)
@@ -278,11 +282,11 @@ class TableReload:
         return table
 
     def _promise(self) -> int:
-        """Return a call that this rank does not make without the decision."""
+        """Return the number of a call that this rank will not make before the decision."""
         while True:
             hold = self.calls + 1 + _PROMISED_CALLS
             self.hold = hold
-            if self.calls < hold:  # whoever counts the next call sees the promise
+            if self.calls < hold:  # the thread that counts the next call sees `hold`
                 return hold
 
     def _decision(self, prefix: str) -> dict[str, Any]:
@@ -309,7 +313,7 @@ class TableReload:
         self._tell(digest, None, str(decision.get("keep")))
 
     def _fail(self, text: str) -> None:
-        """Whoever waits for a decision, now or later, fails; without anything prepared nobody waits."""
+        """Make all calls that wait for a decision fail, now or later. Does nothing if no call has to wait."""
         with self._changed:
             if self.hold != _NEVER and self._switch is None:
                 self._failure = text

@@ -1,4 +1,4 @@
-"""What calls return: work that the group's thread does in order, and one work for several."""
+"""Work objects that calls return: for one run, and for several works together; and the queue that does the runs."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     """
 
     def __init__(self, results: Any, order: StreamOrder | None = None) -> None:
-        """order: where the run is enqueued, for tensors on an accelerator"""
+        """order: place of the run among the streams, for tensors on an accelerator"""
         super().__init__()
         self._results = results
         self._order = order
@@ -28,7 +28,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         self._error: Exception | None = None
 
     def finish(self, error: Exception | None = None) -> None:
-        """Say that it is over, and wake up who waits; to be called once."""
+        """Mark the work as ended, with an error if one is given, and wake up all waiting threads. Call this once."""
         self._error = error
         self._done.set()
         if error is None:
@@ -37,7 +37,7 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
             self._future.set_exception(error)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the output is complete; raise what went wrong, or a RuntimeError after `timeout`."""
+        """Wait until the output is complete. Raises the error of the run, or RuntimeError after `timeout`."""
         limit_s = timeout.total_seconds() if timeout else 0.0
         if not self._done.wait(limit_s if limit_s > 0 else None):
             raise RuntimeError(f"chorale: a collective was not complete after {limit_s} s")
@@ -50,21 +50,21 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         """Return the future of the output tensors.
 
-        One of Python holds an exception as its value, which C++ takes for the tensors and dies of, as DDP's reducer
-        does. What a callback raises is an error for both.
+        If a Python future ends with an exception, C++ code (for example DDP's reducer) takes the exception for the
+        tensors and crashes. So the result comes from a callback: if that raises, C++ sees an error too.
         """
         return self._future.then(lambda done: done.value())
 
     def is_completed(self) -> bool:
-        """Return whether it is over, well or not."""
+        """Return whether the work has ended, successfully or not."""
         return self._done.is_set() and (self._order is None or self._order.is_over())
 
     def is_success(self) -> bool:
-        """Return whether it ended well."""
+        """Return whether the work has ended successfully."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> Exception | None:
-        """Return what went wrong."""
+        """Return the error of the run, None if there is none (yet)."""
         return self._error
 
     def result(self) -> Any:
@@ -76,12 +76,12 @@ class ProgramWork(dist.Work):  # type: ignore[misc]
         self.wait()
 
     def source_rank(self) -> int:
-        """Return the rank that sent: none in particular."""
+        """Return -1: there is no single sender."""
         return -1
 
 
 class SeveralWorks(dist.Work):  # type: ignore[misc]
-    """All of `works`, as what one call of a coalesced form returns."""
+    """Combines `works` into one, for coalesced calls."""
 
     def __init__(self, works: Sequence[Any], results: Any) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
         self._future = futures.then(self._collected)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for all; raise what went wrong first."""
+        """Wait for all works. Raises the first error."""
         for work in self._works:
             work.wait(timeout) if timeout else work.wait()
         return True
@@ -100,7 +100,7 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
         return self._future
 
     def is_completed(self) -> bool:
-        """Return whether all are over."""
+        """Return whether all works have ended."""
         return all(work.is_completed() for work in self._works)
 
     def result(self) -> Any:
@@ -120,8 +120,8 @@ class SeveralWorks(dist.Work):  # type: ignore[misc]
 class WorkQueue:
     """Does jobs in order: in its own thread, or directly if the caller waits and nothing is queued.
 
-    A job that is submitted from inside another one (in a callback of its future) runs immediately; in the queue it
-    would wait for itself. At exit, Python ends the thread and waits for it.
+    A job that is submitted from inside another job (in a callback of its future) runs immediately, because the queue
+    would deadlock. At exit, Python waits for the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -132,7 +132,7 @@ class WorkQueue:
         self._count = threading.Lock()
 
     def do(self, job: Callable[[], None], wait: bool) -> None:
-        """Have `job` done, which raises nothing; it is done on return if `wait` and nothing else is to be done."""
+        """Do `job`, which must not raise: immediately if `wait` is set and the queue is empty, otherwise in the queue."""
         with self._count:
             at_once = self._worker == threading.get_ident() or (wait and self._pending == 0)
             self._pending += 1
@@ -143,11 +143,11 @@ class WorkQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no job is queued or running, except the one that asks."""
+        """Return whether no job is queued or running, not counting a job that asks for this."""
         return self._pending == 0 or self._worker == threading.get_ident()
 
     def end(self) -> None:
-        """Do what is left, and end the thread. Safe to call twice."""
+        """Do all queued jobs, then end the thread. Safe to call twice."""
         self._pool.shutdown(wait=True)
 
     def _run(self, job: Callable[[], None]) -> None:

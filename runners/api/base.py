@@ -16,11 +16,11 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class StepSpan:
-    """Times of one instruction; of one part if it has several, and of one piece if a part has several.
+    """Times of one instruction, or of one part or piece of it if it is split.
 
-    ready_s: all its waits were satisfied and its block had reached it
-    start_s: its first byte moved
-    end_s:   it was finished
+    ready_s: time when its block had reached it and all its waits were satisfied
+    start_s: time when its first byte moved
+    end_s:   time when it was finished
     """
 
     block: int
@@ -34,9 +34,7 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """One rank in one execution: start, end, processor time of its thread, and its instructions in the order of their
-    ends.
-    """
+    """One rank in one execution: start, end, CPU time of its thread, and its instructions, sorted by their ends."""
 
     start_s: float
     end_s: float
@@ -44,7 +42,7 @@ class RankTrace:
     steps: tuple[StepSpan, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values; times of steps in whole nanoseconds, to be short."""
+        """Return plain JSON values. Times of steps are integers in nanoseconds, to keep the text short."""
         steps = [
             [
                 span.block,
@@ -59,7 +57,7 @@ class RankTrace:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> RankTrace:
-        """Return what `to_json` wrote, to the nanosecond."""
+        """Return the trace that `to_json` wrote; times are rounded to nanoseconds."""
         spans = (StepSpan(*step[:4], *(ns / 1e9 for ns in step[4:])) for step in value["steps"])
         return RankTrace(value["start_s"], value["end_s"], value["cpu_s"], tuple(spans))
 
@@ -85,13 +83,13 @@ def median_trace(traces: Sequence[ExecutionTrace]) -> ExecutionTrace:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A program against the best ratios that its competitors have reached to the same references, at each size.
+    """Compares a program at each size with the best earlier program, by their times relative to the same references.
 
-    name, references: names of results of the measurement
-    ratios:           by size, the lowest time relative to the fastest reference so far
-    first_repeats:    repetitions after which a program is dropped at the sizes that it has lost
-    margin:           how far every repetition must exceed the ratio for that
-    reference_s:      by size, time of the fastest reference in earlier measurements, if this one measures none
+    name, references: names of results in the measurement
+    ratios:           for each size, the lowest ratio so far of a program's time to the fastest reference
+    first_repeats:    number of repetitions after which the program is dropped at the sizes at which it has lost
+    margin:           how much every repetition must exceed the ratio to lose
+    reference_s:      for each size, the fastest reference's time in earlier measurements, if this one measures none
     """
 
     name: str
@@ -120,7 +118,7 @@ class ResourceRequest:
 
     @property
     def amounts(self) -> dict[str, float]:
-        """Everything that is counted, by the names that Ray gives it."""
+        """Amounts of all countable resources, by Ray's names."""
         return {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
 
     def fits(self, amounts: Mapping[str, float], labels: Mapping[str, str]) -> bool:
@@ -139,10 +137,10 @@ class FailureKind(StrEnum):
     TIMEOUT = "timeout"  # the watchdog ended it: hung or far too slow
     WRONG_RESULT = "wrong_result"  # some element differs from what the collective defines
     CRASH = "crash"  # a rank or the runtime died
-    UNAVAILABLE = "unavailable"  # the runner's needs are not met here
+    UNAVAILABLE = "unavailable"  # something that the runner needs is missing
     REJECTED = "rejected"  # the runtime refused the program or fell back to another algorithm
     NOT_APPLIED = "not_applied"  # the library did not take a setting, or its log does not show that it did
-    IMPOSSIBLE = "impossible"  # faster than the links allow: the links or the clock are not what they are taken for
+    IMPOSSIBLE = "impossible"  # faster than the links allow: the assumed link rates or the clock are wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,15 +277,15 @@ class Runner(Protocol):
     name: str
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Run `request` and return what was measured, or why not."""
+        """Run `request`; return the measurement, or the failure."""
         ...
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the runtime's own algorithms for `collective` that a request may name; none for most runners."""
+        """Return the names of the runtime's own algorithms for `collective`. Most runners have none."""
         ...
 
     def close(self) -> None:
-        """Let go of processes and sockets. Safe to call twice."""
+        """End processes and close sockets. Safe to call twice."""
         ...
 
 
@@ -301,7 +299,7 @@ def library_result(algorithm: str) -> str:
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """Return busbw / algbw as nccl-tests defines it."""
+    """Return the ratio of bus bandwidth to algorithm bandwidth, as nccl-tests defines it."""
     if collective == "allreduce":
         return 2 * (ranks - 1) / ranks
     if collective in ("allgather", "reduce_scatter", "alltoall"):

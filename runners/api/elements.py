@@ -16,24 +16,25 @@ from chorale.synth.names import unknown_name
 Vector = NDArray[Any]
 
 EXACT_LIMIT = 2**24
-"""Integers up to here are exact in float32; sums over all ranks stay below."""
+"""Integers up to this limit are exact in float32. Sums over all ranks stay below it."""
 
 MAX_RANKS = 2048
 
 UNTOUCHED = -1
-"""Initial value of outputs and scratch memory; no input and no sum has it."""
+"""Initial value of outputs and scratch memory. No input and no sum has this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataPattern:
-    """The datum of rank r at position x of the vector: base(x) + weight(r) * slope(x), different for every `run`.
+    """Test data. The value of rank r at position x of the vector is base(x) + weight(r) * slope(x); it depends on
+    `run`.
 
-    No datum and no sum of data of different ranks exceeds `exact_limit`, as long as the ranks are at most MAX_RANKS
-    or what `chorale.runners.api.elements` says of a type with a smaller limit.
+    No value and no sum of values of different ranks exceeds `exact_limit`, if there are at most MAX_RANKS ranks, or at
+    most `max_ranks` of the element type (see `ElementType`).
 
-    base and slope are hashes of (x, run), weights are distinct random numbers. So a wrong position, rank or
-    repetition shows, and a sum over ranks is known in closed form: one rank checks its result in O(elements),
-    whatever the number of ranks.
+    base and slope are hashes of (x, run); weights are distinct random numbers. So data from a wrong position, rank or
+    run are detected. The sum over ranks has a closed form, so one rank checks its result in O(elements), independent of
+    the number of ranks.
     """
 
     ranks: int
@@ -43,7 +44,7 @@ class DataPattern:
 
     @property
     def offset(self) -> int:
-        """Number that is added to a position before it is hashed."""
+        """Number that is added to a position before hashing."""
         return (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
 
     @property
@@ -53,7 +54,7 @@ class DataPattern:
 
     @property
     def slopes(self) -> int:
-        """Slopes are below this, but at least 1."""
+        """Slopes are from 1 to this number - 1."""
         return max(1, self.bases // self._weight_limit())
 
     def weights(self) -> NDArray[np.int64]:
@@ -93,7 +94,7 @@ def input_data(collective: Collective, pattern: DataPattern, rank: int, elements
 
 
 def expected_output(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64] | None:
-    """Return the values that `rank` must hold at the end, None if the collective leaves them open.
+    """Return the output that `rank` must have at the end, None if the collective does not define it.
 
     See `required_pieces` for custom collectives.
     """
@@ -114,14 +115,14 @@ def expected_output(collective: Collective, pattern: DataPattern, rank: int, ele
             )
         case CollectiveName.ALLTOALL:
             return np.concatenate([pattern.contribution(peer, *shard) for peer in ranks])
-        case _:  # those of given sizes are custom ones to programs
+        case _:  # collectives with given sizes are custom collectives in programs
             raise InvalidInput("only some chunks of a custom collective are required", "", "use required_pieces")
 
 
 def required_pieces(
     custom: CustomCollective, pattern: DataPattern, rank: int, elements: int
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield what the output of `rank` must hold after a custom collective: from which element on, and what."""
+    """Yield (first element, values) for each required part of the output of `rank` after a custom collective."""
     length = elements // custom.chunks
     for each in custom.required_of(rank):
         summands = [
@@ -139,9 +140,9 @@ def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:
 class ElementType:
     """An element type and the test data that it can represent.
 
-    dtype:       name in NumPy
+    dtype:       type in NumPy
     exact_limit: integers up to this are represented exactly; sums over all ranks stay below it
-    max_ranks:   largest number of ranks for which the data still distinguish positions and ranks below that limit
+    max_ranks:   largest number of ranks for which values below that limit still distinguish positions and ranks
     """
 
     dtype: np.dtype[Any]
@@ -160,7 +161,7 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
 
 
 def element_bytes(name: str) -> int:
-    """Return the size of an element of the type called `name`; InvalidInput for a type that is not known."""
+    """Return the size in bytes of an element of the type `name`; InvalidInput for an unknown type."""
     if name not in ELEMENT_TYPES:
         raise unknown_name("element type", name, ELEMENT_TYPES)
     return ELEMENT_TYPES[name].dtype.itemsize

@@ -1,4 +1,4 @@
-"""Sources of reports about links: what whoever watches a fabric listens to."""
+"""The interface of sources of reports about links, for programs that watch a fabric."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """State of a link, as a source of events reports it.
+    """State of a link at a time.
 
     time_s:          seconds since 1970
     rate_bits_per_s: rate that the link can carry now; 0 if it is down
-    carried_bytes:   bytes carried since the link exists; None if the source does not count them
+    carried_bytes:   bytes carried since the link was created; None if the source does not count them
     """
 
     link: Link
@@ -24,13 +24,13 @@ class LinkReport:
 
 
 class LinkSource(Protocol):
-    """Reports on the links of one network of ranks. One thread.
+    """Reports on the links of one network of ranks. Use it from one thread only.
 
-    A source may report a link again and again, or only when it changes: what matters is the latest report of a link.
+    A source may report links periodically, or only when they change. The latest report of a link is valid.
     """
 
     declared_bits_per_s: Mapping[Link, float]
-    """The links, with the rate of each when all is well."""
+    """Rate of each link without faults."""
 
     def reports(self, limit_s: float) -> Iterator[LinkReport]:
         """Yield the reports since the last call, after waiting `limit_s` at most for the first.

@@ -1,4 +1,4 @@
-"""Programs of requests in both forms: instructions, and plans of one-sided operations."""
+"""Programs of a request in both forms: programs of instructions, and plans of one-sided operations."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -13,23 +13,24 @@ from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 PLAN_ALIGNMENT_BYTES = 16
-"""Unit in which MSCCL++'s executor moves data: the pieces of a plan's chunks are multiples of it."""
+"""Unit in which MSCCL++'s executor moves data. Sizes of the pieces of a plan's chunks must be multiples of it."""
 
 
 def only_programs(programs: Iterable[AnyProgram]) -> list[Program]:
-    """Return those that consist of instructions."""
+    """Return the programs that consist of instructions."""
     return [program for program in programs if isinstance(program, Program)]
 
 
 def only_plans(programs: Iterable[AnyProgram]) -> list[ExecutionPlan]:
-    """Return those that are plans."""
+    """Return the programs that are plans."""
     return [program for program in programs if isinstance(program, ExecutionPlan)]
 
 
 def equal_parts(program: AnyProgram, element_bytes: int) -> int:
-    """Return into how many equal parts of whole elements a vector must be cut for `program`.
+    """Return the number of equal parts of complete elements into which a vector must be cut for `program`.
 
-    Its chunks; of a plan the pieces of chunks that blocks share, each a multiple of 16 bytes.
+    For a program of instructions, these are its chunks. For a plan, these are the pieces into which blocks divide
+    chunks; the size of a piece is a multiple of 16 bytes.
     """
     if not isinstance(program, ExecutionPlan):
         return program.chunks
@@ -37,7 +38,7 @@ def equal_parts(program: AnyProgram, element_bytes: int) -> int:
 
 
 def instruction_name(program: AnyProgram, position: tuple[int, int, int]) -> str:
-    """Return what a program calls the instruction at rank, block and step."""
+    """Return the program's name for the instruction at `position` (rank, block, step)."""
     rank, block, step = position
     if isinstance(program, ExecutionPlan):
         return program.ranks[rank].blocks[block].operations[step].action.value
@@ -54,7 +55,7 @@ class Connection(NamedTuple):
 
 
 def program_connections(program: Program) -> list[Connection]:
-    """Return every connection of `program`, sorted; also those with one end only. O(instructions)."""
+    """Return all connections of `program`, sorted, including those that only one rank uses. O(instructions)."""
     sent, received = message_counts(program)
     return [Connection(*ends) for ends in sorted(sent.keys() | received.keys())]
 
@@ -121,7 +122,7 @@ class ConnectionPaths:
 
 
 def busiest_share(program: Program, topology: Topology) -> Fraction:
-    """Return how much of the vector passes the link that most passes; connections without a path count nowhere."""
+    """Return the share of the vector that the busiest link carries. Connections without a path are ignored."""
     paths, chunks = ConnectionPaths(topology), Counter[int]()
     for connection, count in sent_chunks(program).items():
         for link in paths.path(connection) or ():

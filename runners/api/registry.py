@@ -1,4 +1,4 @@
-"""The runners by name, and runners from options as a command line has them."""
+"""Finds runners by name and creates them with options from a command line."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,7 +49,7 @@ def runner_named(text: str) -> str:
 
 
 def runner_config(name: str, options: Mapping[str, Any] | None = None) -> RunnerConfig:
-    """Return the declaration of the runner `name` with `options` (values or text; None stands for the default).
+    """Return the configuration of the runner `name` with `options` (values or text; None means the default).
 
     Raises InvalidInput for an unknown name or option, and for a value that an option does not accept.
     """
@@ -71,7 +71,7 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None, home: Pat
 
 
 def _explained(declared: type[RunnerConfig], error: ValidationError) -> InvalidInput:
-    """Return the first fault as one line."""
+    """Return an error for the first fault, in one line."""
     fault = error.errors()[0]
     option = str(fault["loc"][0])
     message = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
@@ -80,10 +80,10 @@ def _explained(declared: type[RunnerConfig], error: ValidationError) -> InvalidI
 
 
 def is_simulated(runner: str | None) -> bool:
-    """Return whether the times of a runner of this kind come from a model."""
+    """Return whether times of the runner called `runner` come from a model instead of measurements."""
     return runner is not None and runner in RUNNERS and RUNNERS[runner].capabilities.times is TimeSource.MODEL
 
 
 def runner_text(runner: str) -> str:
-    """Return which runner times are from, and that they were not measured if they were not."""
+    """Return a description of the runner for people; it says so if times are not measured."""
     return f"{runner} runner" + (": these times are simulated, not measured" if is_simulated(runner) else "")

@@ -38,9 +38,10 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the sizes in a comma list of sizes and ranges `FIRST:LAST:xFACTOR`, without repetitions, in order.
+    """Parse a comma-separated list of sizes and ranges `FIRST:LAST:xFACTOR`; return the sizes sorted, without
+    repetitions.
 
-    A range without a factor, also `FIRST-LAST` as in tables, rises by a factor of 4.
+    Without a factor (also in the form `FIRST-LAST`, as in tables), sizes rise by a factor of 4.
 
     >>> parse_sizes("1000,4KiB:64KiB:x4")
     (1000, 4096, 16384, 65536)
@@ -84,12 +85,12 @@ def _parse_range(text: str) -> list[int]:
 
 
 def format_ms(seconds: float) -> str:
-    """Return milliseconds with three digits, and whole ones from a thousand on: `0.0123 ms`, `41.2 ms`, `7170 ms`."""
+    """Return milliseconds with three digits, or as an integer from 1000 on: `0.0123 ms`, `41.2 ms`, `7170 ms`."""
     value = seconds * 1e3
     return f"{value:.0f} ms" if value >= 999.5 else f"{value:.3g} ms"
 
 
 def format_us(seconds: float) -> str:
-    """Return microseconds with four digits, and whole ones from ten thousand on: `12.34 us`, `71700 us`."""
+    """Return microseconds with four digits, or as an integer from 10,000 on: `12.34 us`, `71700 us`."""
     value = seconds * 1e6
     return f"{value:.0f} us" if value >= 9999.5 else f"{value:.4g} us"

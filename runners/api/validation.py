@@ -12,7 +12,7 @@ from chorale.synth.targets.judge import execution_blockers
 def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
     """Return in one line why `request` does not fit, None if it does.
 
-    work_bytes: what a runner needs per element of the vector besides input, output, scratch and messages
+    work_bytes: bytes per element of the vector that the runner needs besides input, output, scratch and messages
     """
     largest = max(request.sizes_bytes)
     scratch = max(
@@ -30,7 +30,7 @@ def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
 
 
 RequestFault = tuple[FailureKind, str]
-"""Why a request cannot run, in one line."""
+"""Kind of failure of a request that cannot run, and the reason in one line."""
 
 
 def validate_request(
@@ -43,7 +43,7 @@ def validate_request(
     switches: bool = False,
     settings: bool = False,
 ) -> RequestFault | None:
-    """Return why `request` cannot run, None if it can: first by the rules for all runners, then by those of the runner.
+    """Return why `request` cannot run, None if it can. Checks the rules for all runners, then the runner's own.
 
     library:       names of the runner's library algorithms, see `Runner.library`
     runner_faults: the runner's own rules, called only if the request satisfies the common ones

@@ -18,7 +18,7 @@ class Completion(Generic[Value]):
     """Result of work that was done elsewhere.
 
     value:   the result, or a failure as a value
-    seconds: how long a worker was busy, and `cpu_s` the CPU time of its process meanwhile
+    seconds: time that a worker was busy; cpu_s: CPU time of its process during that time
     """
 
     value: Value
@@ -27,9 +27,9 @@ class Completion(Generic[Value]):
 
 
 class Workers(Protocol):
-    """Builds programs, several at a time, and measures them in the order of the requests, next to the builds.
+    """Builds programs, several at a time, and meanwhile measures programs in the order of the requests.
 
-    Every future gets a completion, whatever happens to workers: failures are values (BuildFailure, RunFailure).
+    Every future gets a completion, even if workers die: failures are values (BuildFailure, RunFailure).
     Not thread-safe.
     """
 

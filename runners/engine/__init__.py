@@ -1,1 +1,1 @@
-"""The engine: one native library that executes programs, for every runner that moves real bytes."""
+"""The engine: a native library that executes programs. All runners that move real data use it."""

@@ -1,7 +1,7 @@
 """Build native code from its sources at first use, once per version of sources, flags and compiler.
 
-Wheels contain some prebuilt files. One is used if it was built from the same sources and flags, unless CXX names a
-compiler.
+Wheels contain some prebuilt files. A prebuilt file is used if it was built from the same sources and flags, unless CXX
+names a compiler.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class NativeTarget:
 def native_folder() -> Path:
     """Return the folder of this user's native code: $XDG_CACHE_HOME/chorale/native or ~/.cache/chorale/native.
 
-    It is never a data folder: those are shared, copied and unpacked from archives, and this code gets executed. If the
-    home folder is not writable, it is this user's folder for temporary files.
+    It is never in a data folder, because this code gets executed, and data folders are shared, copied and unpacked from
+    archives. If the home folder is not writable, it is this user's folder for temporary files.
     """
     from chorale.runners.measurement.machine import make_private, temporary_folder  # noqa: PLC0415 - as in build_native
 
@@ -67,7 +67,7 @@ def native_folder() -> Path:
 
 
 def print_library(build: Callable[[], Path]) -> int:
-    """Write the path that `build` returns to stdout, for a line of a shell; return the exit code of the process."""
+    """Print the path that `build` returns, for use in a shell command; return the exit code of the process."""
     try:
         sys.stdout.write(f"{build()}\n")
     except Unavailable as error:
@@ -79,9 +79,9 @@ def print_library(build: Callable[[], Path]) -> int:
 def build_native(target: NativeTarget, folder: Path | None = None) -> Path:
     """Return the path of the file that `target` describes; build it first if necessary.
 
-    Its place under `folder` (default: `native_folder()`) depends on the content of all its inputs; the build log is
-    next to it. If several processes need it, such as the ranks of a job, one builds and the others wait. Raises
-    Unavailable without a compiler, or if the build fails.
+    Its path under `folder` (default: `native_folder()`) contains a hash of all inputs; the build log is next to it. If
+    several processes need it, for example the ranks of a job, one builds it and the others wait. Raises Unavailable
+    without a compiler, or if the build fails.
     """
     shipped = shipped_file(target, SHIPPED)
     if shipped.exists() and "CXX" not in os.environ:
@@ -139,7 +139,7 @@ def find_compiler() -> Command:
 def compile_native(target: NativeTarget, path: Path) -> None:
     """Build `target` and move it to `path`, replacing what is there.
 
-    Raises Unavailable without a compiler, or if the build fails; `build.log` in the same folder then tells why.
+    Raises Unavailable without a compiler, or if the build fails; then `build.log` in the same folder has the reason.
     """
     _build(target, find_compiler(), path)
     (path.parent / LOG).unlink()
@@ -151,7 +151,7 @@ def _key(target: NativeTarget, compiler: Command) -> str:
 
 
 def _hash_of_sources(target: NativeTarget, digest: hashlib._Hash) -> str:
-    """Return the first digits of `digest` after the flags and all files that `target` is made from."""
+    """Add the flags and all source files of `target` to `digest`; return its first digits."""
     digest.update(repr((_FLAGS, target.flags, [Path(item).name for item in target.linked])).encode())
     folders = {*(source.parent for source in target.sources), *target.includes}
     headers = {header for folder in folders for header in folder.glob("*.h*")}

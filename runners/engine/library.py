@@ -1,6 +1,6 @@
 """The engine's library: built at first use, loaded with ctypes, wrapped in a class.
 
-native/chorale_engine.h defines the interface. Calls release Python's lock.
+native/chorale_engine.h defines the interface. Calls release Python's global lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _COLLECTIVES = (
     CollectiveName.ALLTOALL,
 )
 _SAME_BUFFERS = {CollectiveName.CUSTOM: CollectiveName.ALLREDUCE}
-"""Collectives that the engine does not know, and what has the same buffers: it executes instructions, whatever for."""
+"""Collective that the engine does not know -> one with the same buffers. This is enough, because the engine just
+executes instructions."""
 _OPS = {
     Op.SEND: 0,
     Op.RECV: 1,
@@ -47,9 +48,9 @@ _BUFFERS = {"i": 0, "o": 1, "s": 2}
 def encode_rank(
     collective: Collective, ranks: int, chunks: int, in_place: bool, depth: int, part: RankProgram
 ) -> array[int]:
-    """Return the part of a rank as 64-bit integers.
+    """Encode the part of a rank as 64-bit integers.
 
-    depth: how many messages a sender may be ahead of its receiver on a connection
+    depth: number of messages on a connection by which a sender may be ahead of its receiver
     """
     root = -1 if collective.root is None else collective.root
     words = array(
@@ -94,7 +95,7 @@ class Status(IntEnum):
 
 
 class DataType(IntEnum):
-    """Types of elements, by the names that NumPy and torch give them."""
+    """Element types, named as in NumPy and torch."""
 
     FLOAT32 = 0
     FLOAT64 = 1
@@ -120,7 +121,7 @@ class EngineError(Exception):
     """Raised if a call of the engine failed.
 
     status:  kind of failure
-    blocked: after a time-out, a line for each unfinished block: block, instruction, what it waited for
+    blocked: after a time-out, one line for each unfinished block: block, instruction, and what it waited for
     """
 
     def __init__(self, status: Status, message: str, blocked: str = "") -> None:
@@ -132,7 +133,7 @@ class EngineError(Exception):
 class StepTime(ctypes.Structure):
     """Times of an instruction in nanoseconds of CLOCK_MONOTONIC.
 
-    ready_ns: all its waits were satisfied; start_ns: its first byte moved (0 if none did); end_ns: it was finished
+    ready_ns: all waits were satisfied; start_ns: the first byte moved (0 if none did); end_ns: it was finished
     """
 
     block: int
@@ -185,9 +186,9 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One execution: addresses of input and output, number of elements of the whole vector, and their type.
+    """The arguments of one execution.
 
-    elements: for allgather those of the output, for reduce-scatter those of the input
+    elements: number of elements of the whole vector: the output of an allgather, the input of a reduce-scatter
     parts:    number of parts into which chunks are cut; blocks run their instructions once per part
     limit_s:  time limit, counted from the start
     not_before_ns: start time on CLOCK_MONOTONIC; 0 to start immediately
@@ -233,7 +234,9 @@ class Engine:
         self._check(self._library.chorale_set(self._engine, option.encode(), value))
 
     def load(self, words: array[int]) -> int:
-        """Return the number of the program that `words` (of `encode_rank`) say; EngineError if they say none."""
+        """Load the program in `words` (from `encode_rank`); return its number. EngineError if they are not a
+        program.
+        """
         buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
         number = int(self._library.chorale_program_load(self._engine, buffer, len(words)))
         if number < 0:
@@ -251,7 +254,7 @@ class Engine:
         return bound.value.decode()
 
     def listen_devices(self, devices: Devices) -> str:
-        """Listen by TCP at `devices`; return the addresses to give to the others. InvalidInput if none is there."""
+        """Listen by TCP at `devices`; return the addresses to give to other ranks. InvalidInput if no device exists."""
         bound = ctypes.create_string_buffer(4096)
         texts = (devices.chosen or "", ",".join(devices.variables), devices.toward or "")
         arguments = (*(text.encode() for text in texts), bound, len(bound))
@@ -265,8 +268,8 @@ class Engine:
     def connect(self, addresses: Sequence[str], token: bytes, limit_s: float) -> None:
         """Make the connections that the loaded programs need; all ranks call this at the same time.
 
-        addresses: of all ranks, as `listen` returned them there
-        token:     16 bytes that all ranks of the job have and others do not
+        addresses: addresses of all ranks, as returned by `listen` on each rank
+        token:     16 bytes that only the ranks of the job know
         """
         if len(addresses) != self._ranks or len(token) != 16:
             raise InvalidInput(
@@ -286,7 +289,7 @@ class Engine:
     def execute(self, work: Work) -> Execution:
         """Run one execution together with all other ranks, which run the same programs in the same order.
 
-        Raises EngineError; the engine cannot be used again after one, unless its status is INVALID.
+        Raises EngineError. After that the engine cannot be used again, unless the error's status is INVALID.
         """
         steps = (StepTime * work.step_room)() if work.step_room else None
         call = _Call(
@@ -378,11 +381,14 @@ def listen(engine: Engine, devices: Devices = Devices()) -> list[str]:
     Raises InvalidInput for devices that do not exist, and EngineError if the engine cannot listen.
     """
     name = f"shm:chorale-{os.getpid()}-{secrets.token_hex(8)}"
-    # The same on two ranks if they can share memory and do so without leaving an emulated network.
+    # Equal on two ranks if they can use shared memory: same machine and same (maybe emulated) network.
     network = f"{_BOOT_ID.read_text().strip()} {os.readlink(_NETWORK)}"
     return [network, engine.listen(name), engine.listen_devices(devices)]
 
 
 def addresses_for(said: Sequence[str], of_all: Sequence[Sequence[str]]) -> list[str]:
-    """Return for each rank the address where the rank with answer `said` reaches it, by shared memory if possible."""
+    """Return the address of each rank for the rank whose `listen` returned `said`: shared memory if possible, else TCP.
+
+    of_all: what `listen` returned on each rank
+    """
     return [shared if network == said[0] else tcp for network, shared, tcp in of_all]

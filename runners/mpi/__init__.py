@@ -1,1 +1,1 @@
-"""The MPI runner: the ranks of a program as processes of one MPI job, messages as MPI messages."""
+"""The MPI runner: the ranks of a program are processes of one MPI job, which exchange MPI messages."""

@@ -1,7 +1,8 @@
 """The algorithms that MPI implements for each collective, one by one.
 
-`library:mpi` is MPI's call, which chooses by itself; `library:mpi:ring` is the call with one algorithm for all sizes.
-MPI itself lists them: `python -m chorale.runners.mpi.algorithms` writes {collective: [names]} as JSON.
+`library:mpi` is MPI's call, which chooses an algorithm itself; `library:mpi:ring` is the call with one algorithm for
+all sizes. `python -m chorale.runners.mpi.algorithms` asks MPI for its algorithms and prints {collective: [names]} as
+JSON.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ _CALLS = {
     CollectiveName.ALLTOALL: "alltoall",
 }
 _OTHERS = ("auto", "ignore", "ccl", "two_proc", "smp", "pairwise_sendrecv_replace")
-"""Values that leave the choice to MPI, and algorithms for accelerators, two ranks, hosts of several ranks, or calls in
-place."""
+"""Values that are not listed: they leave the choice to MPI, or are algorithms for accelerators, two ranks, hosts with
+several ranks, or calls in place."""
 
 _HIGHEST_PRIORITY = 90
-"""Priority above Open MPI's other components, which offer no choice of algorithm."""
+"""A priority above those of Open MPI's other components, which do not let us choose the algorithm."""
 
 
 @cache
 def mpi_algorithms() -> Mapping[str, tuple[str, ...]]:
-    """Return the names for each collective, `mpi:` in front, of the MPI that ranks of this machine load; none for other
-    MPIs than MPICH and Open MPI. Unavailable without MPI."""
+    """Return for each collective the names (with prefix `mpi:`) of the algorithms of the MPI that ranks on this machine
+    load. Empty unless it is MPICH or Open MPI. Unavailable without MPI."""
     from chorale.runners.process_launch.processes import rank_environment  # noqa: PLC0415 - ranks need no launch
 
     command = [sys.executable, "-P", "-m", "chorale.runners.mpi.algorithms"]
@@ -78,7 +79,9 @@ class ForcedAlgorithm(NamedTuple):
 
 
 class MpiAlgorithms:
-    """The algorithms of the MPI that this process has loaded, by its tool interface (MPI 4.1, chapter 15)."""
+    """Lists and forces algorithms of the MPI that this process has loaded, through MPI's tool interface (MPI 4.1,
+    chapter 15).
+    """
 
     def __init__(self) -> None:
         """Raises Unavailable if MPI has no such interface."""
@@ -94,7 +97,8 @@ class MpiAlgorithms:
         return () if variable is None else tuple(name for name in variable.choices if name not in _OTHERS)
 
     def force(self, communicator: MPI.Comm, collective: CollectiveName, name: str) -> ForcedAlgorithm:
-        """Return the algorithm `name` for calls of `communicator`; all its ranks call this together.
+        """Return an object that forces the algorithm `name` for calls of `communicator`; all its ranks call this
+        together.
 
         Raises InvalidInput if MPI has no such algorithm. If MPICH cannot use it for a call, that call fails.
         """
@@ -111,12 +115,12 @@ class MpiAlgorithms:
         assert rules is not None
         assert priority is not None
         values = ((rules, 1), (priority, _HIGHEST_PRIORITY), choice)
-        with self._having(values):  # Open MPI looks at them when a communicator is made
+        with self._having(values):  # Open MPI reads the variables when a communicator is created
             return ForcedAlgorithm(communicator.Dup(), partial(self._having, values))
 
     @contextmanager
     def _having(self, values: Sequence[tuple[Variable, int]]) -> Iterator[None]:
-        """Have variables at `values` meanwhile."""
+        """Set control variables to `values` during the block."""
         before = []
         for variable, _ in values:
             value = ctypes.c_int()
@@ -168,7 +172,7 @@ class MpiAlgorithms:
 
 
 def main() -> None:
-    """Write the names; MPI itself is not started for that."""
+    """Print the names. This does not initialize MPI."""
     import mpi4py  # noqa: PLC0415 - only here
 
     mpi4py.rc.initialize = False

@@ -38,7 +38,7 @@ from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
 SCRIPT = "@script@"
-"""Placeholder in a command for the path of a script that reaches a node in the way of ssh."""
+"""Placeholder in a command for the path of a script that runs a command on a node, with the same arguments as ssh."""
 
 _INSTALL = "pip install 'chorale-collectives[mpi]', or load the site's MPI and pip install mpi4py"
 _LIMIT_S = 20.0
@@ -71,7 +71,7 @@ class MpichLauncher:
         return ("-iface", NODE_DEVICE, *self.on_hosts(",".join(addresses)), *by_script)
 
     def passing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the options with which all ranks get the launcher's variables `names`; Hydra passes all on."""
+        """Return the options that pass the launcher's variables `names` to all ranks; none, as Hydra passes all."""
         return ()
 
 
@@ -82,12 +82,12 @@ class OpenMpiLauncher(MpichLauncher):
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,self",
         "OMPI_MCA_btl_tcp_if_include": NODE_DEVICE,
-        "OMPI_MCA_mpi_yield_when_idle": "1",  # it takes each node for a machine of its own
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # Open MPI takes each node for a separate machine
     }
 
     def on_hosts(self, hosts: str | None) -> tuple[str, ...]:
         root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
-        if hosts and hosts.startswith("@"):  # it would put as many ranks as there are cores on each host of a file
+        if hosts and hosts.startswith("@"):  # for a file, Open MPI would start one rank per core of each host
             try:
                 lines = Path(hosts.removeprefix("@")).read_text().splitlines()
             except OSError as error:
@@ -111,7 +111,7 @@ MPICH, OPEN_MPI = "MPICH", "Open MPI"
 
 @dataclass(frozen=True, slots=True)
 class MpiVersion:
-    """The MPI to which an mpiexec belongs: its name and, as far as known, its version."""
+    """The MPI that an mpiexec belongs to: its name, and its version if it is known."""
 
     name: str
     number: str
@@ -137,7 +137,9 @@ def find_mpiexec() -> str:
 
 @cache
 def mpi_version(mpiexec: str) -> MpiVersion:
-    """Return which MPI `mpiexec` is of; one that does not say is taken for one of MPICH's kin, which are many."""
+    """Return the MPI that `mpiexec` belongs to. If it does not tell, it is assumed to be MPICH or derived from
+    MPICH.
+    """
     try:
         done = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -199,7 +201,7 @@ def _counted(listed: Sequence[tuple[str, int]]) -> RankHosts:
 
 
 def _listed(hosts: str) -> list[tuple[str, int]]:
-    """Return (host, ranks) of a comma list or of the lines of @FILE; none for a file that cannot be read."""
+    """Return (host, number of ranks) for each host in a comma list or in @FILE; empty if the file cannot be read."""
     path = Path(hosts.removeprefix("@"))
     if not hosts.startswith("@"):
         words = [word for word in hosts.split(",") if word]
@@ -211,7 +213,7 @@ def _listed(hosts: str) -> list[tuple[str, int]]:
 
 
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
-"""Variables that a scheduler sets inside a job; the launcher reads from there which hosts it has."""
+"""Variables that schedulers set inside a job, from which a launcher learns its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,10 +285,10 @@ def mpi_launch_of(
 
 
 def _in_fabric(mpiexec: str, launcher: MpichLauncher, fabric: EmulatedFabric, command: tuple[str, ...]) -> MpiLaunch:
-    """Return how to start a rank on every node of `fabric`, so that all that they say to each other uses its links.
+    """Return how to start a rank on every node of `fabric` such that all their messages use its links.
 
-    The launcher runs on rank 0 and reaches the other nodes by a script that takes options, an address and a command as
-    ssh does.
+    The launcher runs on rank 0. It reaches the other nodes with a script that takes options, an address and a command,
+    like ssh.
     """
     environment = {**rank_environment(), **launcher.fabric_environment}
     options = launcher.in_fabric([fabric.address(rank) for rank in range(fabric.ranks)])
@@ -303,9 +305,12 @@ def _in_fabric(mpiexec: str, launcher: MpichLauncher, fabric: EmulatedFabric, co
 def start_launch(
     launch: MpiLaunch, words: Sequence[str] = (), variables: Mapping[str, str] = MappingProxyType({})
 ) -> LocalProcess | SlurmProcess:
-    """Start the launcher with more arguments and variables of its ranks. Whatever it has started must be ended too."""
+    """Start the launcher. words, variables: additional arguments and environment variables for the ranks
+
+    The caller must also end all processes that the launcher starts.
+    """
     command = f"exec {shlex.join((*launch.argv, *words))}".replace(SCRIPT, '"$PWD/launcher"')
-    if launch.is_here:  # an MPI puts its files where they are removed, whatever its end
+    if launch.is_here:  # MPI's temporary files go where they are always removed
         command = f'export TMPDIR="$PWD"\n{command}'
     return start_launcher(command, {**launch.environment, **variables}, launch.in_steps, launch.script)
 
@@ -314,12 +319,12 @@ _SUPERVISE = (
     '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:--1}}}; '
     """printf '\\nchorale: rank %s ended with code %s\\n' "$rank" "$code"; sleep 1; exit $code"""
 )
-"""A launcher kills all ranks when one has died, and then takes any of them for the one that died. So a shell sees to
-each rank, says which one died of what, and only then lets the launcher know."""
+"""When a rank dies, the launcher kills all others and may then blame any of them. So a shell supervises each rank: it
+prints which rank died and with which code, and only then ends, so that the launcher notices."""
 
 
 def rank_command(*argv: str) -> tuple[str, ...]:
-    """Return the command of a rank that does `argv`."""
+    """Return the command that runs `argv` as a rank, supervised by a shell."""
     return ("/bin/sh", "-c", _SUPERVISE, "sh", *argv)
 
 

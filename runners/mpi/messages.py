@@ -1,4 +1,4 @@
-"""MPI's calls as the transport of engines."""
+"""Uses MPI messages as the transport of engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def native_libraries() -> NativeLibraries:
 
 
 MOST_BYTES = 2**30
-"""Largest message of MPI, which counts with 32 bits; longer messages of the engine are cut."""
+"""Largest MPI message (MPI's counts have 32 bits). Longer messages of the engine are split."""
 
 OPEN_MPI_MOST_BYTES = 2**15
 """With Open MPI, messages above its eager limit share a connection and all arrive late. Shorter messages arrive one
@@ -69,7 +69,7 @@ class MpiMessages:
         handles = MPI._handleof(communicator), MPI._handleof(MPI.BYTE)
         if most_bytes is None:
             most_bytes = OPEN_MPI_MOST_BYTES if MPI.get_vendor()[0] == "Open MPI" else MOST_BYTES
-        loaded = ctypes.CDLL(MPI.__file__)  # looks into what it is linked to as well
+        loaded = ctypes.CDLL(MPI.__file__)  # also finds functions of the libraries that it is linked to
         functions = (loaded.MPI_Isend, loaded.MPI_Irecv, loaded.MPI_Testsome)
         addresses = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
         mpi = _Mpi(*addresses, *handles, MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status), most_bytes)
@@ -78,6 +78,6 @@ class MpiMessages:
             raise InvalidInput("a message of MPI must have 1 to 2147483647 bytes", most_bytes, "choose another limit")
 
     def close(self) -> None:
-        """Free what native code holds. Safe to call twice."""
+        """Free the memory of native code. Safe to call twice."""
         address, self.address = self.address, 0
         self._library.chorale_mpi_messages_free(address)

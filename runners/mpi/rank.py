@@ -21,7 +21,7 @@ from chorale.synth.collective import Collective, CollectiveName
 
 
 def run_collective(communicator: MPI.Comm, collective: Collective, input_vector: Vector, output_vector: Vector) -> None:
-    """Do what `collective` says out of place with MPI's call of that name; broadcasts are in place as MPI has them."""
+    """Run `collective` out of place with the MPI call of that name. Broadcasts work in place, as MPI defines them."""
     root = collective.root or 0
     match collective.name:
         case CollectiveName.ALLREDUCE:
@@ -41,14 +41,14 @@ def run_collective(communicator: MPI.Comm, collective: Collective, input_vector:
 
 
 def _bytes(vector: Vector) -> list[Any]:
-    """Return `vector` for calls that do not look into elements: MPI has no name for every type."""
+    """Return `vector` as a buffer of bytes for calls that only move data, because MPI lacks some element types."""
     return [vector.view(np.uint8), MPI.BYTE]
 
 
 class MpiCalls:
-    """MPI's own collectives, chosen by MPI or of one algorithm, on a communicator that nobody else uses.
+    """MPI's own collectives, with MPI's choice of algorithm or a forced one, on a private communicator.
 
-    names: of the algorithms of the requests, the first of which has the number `first`
+    names: names of the request's algorithms; the first one has the number `first`
     """
 
     def __init__(self, communicator: MPI.Comm) -> None:
@@ -59,7 +59,7 @@ class MpiCalls:
         self._algorithms: MpiAlgorithms | None = None  # only where an algorithm is chosen
 
     def prepare(self, names: Sequence[str], first: int, collective: CollectiveName) -> None:
-        """Take in the algorithms of a request; all ranks call this together."""
+        """Prepare the algorithms of a request; all ranks call this together."""
         self._names, self._first = names, first
         for name in names:
             if name.startswith(PREFIX) and (collective, name) not in self._forced:
@@ -84,7 +84,7 @@ class MpiRank(SocketRank[RankParts]):
     ) -> None:
         self._engine = Engine(world.rank, world.size, libraries.engine)
         self._calls, for_messages = MpiCalls(world.Dup()), world.Dup()
-        self._addresses: list[str] = []  # of other engines; none where MPI carries their messages
+        self._addresses: list[str] = []  # addresses of other engines; empty if MPI carries messages
         if transport == "mpi":
             self._messages = MpiMessages(for_messages, libraries.messages)
             self._engine.use_messages(self._messages.address)

@@ -20,15 +20,15 @@ from chorale.runners.process_launch.processes import STDERR, STDOUT, LocalProces
 from chorale.runners.process_launch.slurm import SlurmProcess
 from chorale.synth.programs.program import Program
 
-_SETTLE_S = 0.5  # for ranks to say that they died, and for who was killed to be told from who lost a neighbour
+_SETTLE_S = 0.5  # time until all deaths are reported, so that a killed rank differs from ranks that lost a neighbour
 _SIGNALS = 128  # a shell adds this to the signal that ended a process
 _DIED = re.compile(rb"^chorale: rank (-?\d+) ended with code (\d+)$", re.MULTILINE)
 
 
 class MpiRanks(StartedRanks):
-    """The ranks of one MPI job, which runs the programs of one request after the other.
+    """The ranks of one MPI job, which serves one request after another.
 
-    transport: `mpi` or `tcp`, and the device of the latter
+    transport: (`mpi` or `tcp`, network device for `tcp`)
     """
 
     def __init__(
@@ -47,11 +47,13 @@ class MpiRanks(StartedRanks):
             return [self._launcher]
 
         super().__init__(ranks, "" if launch.is_here else socket.getfqdn(), start, deadline)
-        shutil.rmtree(self._folder)  # all have met; nobody would remove it if this process is killed
+        shutil.rmtree(self._folder)  # all ranks are connected; it would remain if this process were killed
         self.mpi = str(self.hellos[0]["mpi"])
 
     def load(self, programs: Sequence[Program], library: Sequence[str], deadline: float) -> None:
-        """Give every rank its part of `programs`, and then of MPI's algorithms `library` for the same collective."""
+        """Send every rank its parts: first of `programs`, then of MPI's algorithms `library` for the same
+        collective.
+        """
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         head = {"do": "load", "limit_s": deadline - time.monotonic(), "library": list(library)}
         commands = [
@@ -61,7 +63,7 @@ class MpiRanks(StartedRanks):
         self.request(commands, deadline, "the programs were loaded")
 
     def close(self, gracefully: bool = True) -> None:
-        """End the ranks, the launcher and everything that it has started here, maybe in process groups of its own."""
+        """End the ranks, the launcher and all its descendants on this machine, even in other process groups."""
         descendants: list[psutil.Process] = []
         if self._launcher is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -73,7 +75,9 @@ class MpiRanks(StartedRanks):
                 process.kill()
 
     def _death(self, otherwise: str = "", rank: int | None = None) -> RunStopped:
-        """Return who died of what, as the shells of the ranks say: a rank that was killed is the cause of others."""
+        """Return the failure for the death of a rank, from the output of the ranks' shells. A rank that was killed is
+        the cause of the other deaths.
+        """
         time.sleep(_SETTLE_S)
         said = [b"", b""] if self._launcher is None else [self._launcher.read(name) for name in (STDOUT, STDERR)]
         deaths = [(int(number), int(code)) for number, code in _DIED.findall(said[0])]
@@ -85,7 +89,7 @@ class MpiRanks(StartedRanks):
             return RunStopped(FailureKind.CRASH, " ".join(otherwise.split()), rank)  # MPI's own errors have many lines
         text = _DIED.sub(b"", b"\n".join(said)).decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        # The launcher's own last line only says that it waited in vain; ssh and the ranks said why before.
+        # The launcher's own last line gives no reason; ssh and the ranks have printed it before.
         reasons = [line for line in lines if not line.startswith("[mpiexec@")]
         who = "the MPI job ended" if dead is None else f"rank {dead} failed"
         return RunStopped(FailureKind.CRASH, f"{who}: {(reasons or lines or ['no reason given'])[-1]}", dead)

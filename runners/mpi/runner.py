@@ -1,4 +1,4 @@
-"""MpiRunner: programs in the processes of an MPI job over MPI messages, next to MPI's own collectives."""
+"""MpiRunner: times programs over MPI messages, alternately with MPI's own collectives."""
 
 import time
 from collections.abc import Iterator
@@ -30,8 +30,7 @@ class MpiRunner(LiveRunner[MpiRanks]):
 
     fabric: name of the fabric; needed only if several have the topology
     where:  `fabric`, `cluster` or `loopback`; None for the fabric of the topology if it is up, else the cluster.
-    Loopback
-            measures this machine, not a network
+            Loopback measures this machine, not a network
     hosts:  hosts of the cluster: a comma list in the order of the ranks, or @FILE with one per line; None for the
             allocation of the scheduler's job to which this process belongs
     transport: `mpi` for MPI's messages, `tcp` for the engine's own connections: TCP, and shared memory within a host
@@ -53,7 +52,7 @@ class MpiRunner(LiveRunner[MpiRanks]):
         self._transport = (transport, interface)
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """MPI has an algorithm for every collective. Requests may name those besides that `mpi_algorithms` lists."""
+        """Return MPI's own choice, which exists for every collective. Requests may also name `mpi_algorithms`."""
         return LIBRARY_ALGORITHMS
 
     def _fault(self, request: RunRequest) -> RequestFault | None:

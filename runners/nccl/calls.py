@@ -1,4 +1,4 @@
-"""NCCL's C interface (RCCL has the same) through ctypes: communicators with their own settings, and their calls."""
+"""NCCL's C interface through ctypes: communicators with their own settings, and calls. RCCL has the same interface."""
 
 import ctypes
 import os
@@ -32,7 +32,7 @@ class _UniqueId(ctypes.Structure):
 
 
 class _Config(ctypes.Structure):
-    """The first fields of ncclConfig_t. Versions only append fields, and a library fills in those that are missing."""
+    """The first fields of ncclConfig_t. New versions only append fields; the library uses defaults for missing ones."""
 
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -52,13 +52,15 @@ class _Config(ctypes.Structure):
 
 
 _EACH_SIZE = {18: _Config.traffic_class.offset, 27: ctypes.sizeof(_Config)}
-"""Minor version -> bytes of the fields that it knows, of which at least those before are read."""
+"""Minor version from which on the library knows fields up to this size in bytes."""
 
 
 def find_library(name: str) -> str:
-    """Return the path or name by which the loader finds `name`: a path, the name of a file, `nccl` or `rccl`.
+    """Return the path or file name of the library `name` for the dynamic loader.
 
-    For `nccl` the library of the package nvidia-nccl, which PyTorch uses too, takes precedence over the loader's.
+    name: a path, a file name, `nccl` or `rccl`. For `nccl`, the package nvidia-nccl, which PyTorch uses too, takes
+    precedence over the system's library.
+
     Raises InvalidInput for another name.
     """
     if "/" in name:
@@ -100,7 +102,7 @@ def _packaged(files: tuple[str, ...]) -> Iterator[str]:
 
 
 class Nccl:
-    """The library. version: major and minor number; is_rccl: whether it is AMD's"""
+    """The loaded library. version: major and minor version; is_rccl: whether it is RCCL"""
 
     def __init__(self, path: str) -> None:
         try:
@@ -122,13 +124,13 @@ class Nccl:
         self.is_rccl = "rccl" in Path(path).name
 
     def unique_id(self) -> bytes:
-        """Return what the ranks of a new communicator must have in common."""
+        """Return a new id, which all ranks of a new communicator must share."""
         made = _UniqueId()
         self._do("GetUniqueId", ctypes.byref(made))
         return bytes(memoryview(made))
 
     def communicator(self, unique_id: bytes, rank: int, ranks: int, settings: LibrarySettings | None) -> int:
-        """Return a new communicator; all ranks call this. Its tuner reads the file of NCCL_TUNER_CONFIG_FILE."""
+        """Create a communicator; all ranks call this. Its tuner reads the current NCCL_TUNER_CONFIG_FILE."""
         config, made = self._config(settings), Pointer()
         common = _UniqueId.from_buffer_copy(unique_id)
         self._do("CommInitRankConfig", ctypes.byref(made), ranks, common, rank, ctypes.byref(config))
@@ -162,14 +164,14 @@ class Nccl:
         return int(address.value or 0)
 
     def free(self, address: int) -> None:
-        """Give memory of `allocate` back."""
+        """Free memory from `allocate`."""
         self._do("MemFree", Pointer(address))
 
     @contextmanager
     def window(
         self, communicator: int, address: int, size_bytes: int, settings: LibrarySettings | None
     ) -> Iterator[None]:
-        """Have memory registered as a symmetric window meanwhile, if `settings` ask for that; all ranks call this."""
+        """Register memory as a symmetric window during the block if `settings` require that. All ranks call this."""
         if settings is None or settings.algorithm != SYMMETRIC:
             yield
             return
@@ -212,7 +214,7 @@ class Nccl:
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """Have sends and receives begin together at the end."""
+        """Collect the sends and receives in the block and start them together at its end."""
         self._do("GroupStart")
         try:
             yield
@@ -242,7 +244,7 @@ def _item_bytes(dtype: str) -> int:
 
 @contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """Have variables set meanwhile, also for libraries in C."""
+    """Set environment variables during the block, also for C libraries."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,4 +1,4 @@
-"""Read from the library's log what it did: NCCL_DEBUG=INFO with the subsystems INIT, ENV and TUNING.
+"""Reads the library's log (NCCL_DEBUG=INFO, subsystems INIT, ENV and TUNING) to find out how it executed calls.
 
 The line of a call has one of these forms; recorded logs are in tests/data/nccl-logs:
 
@@ -37,10 +37,11 @@ _IGNORED = re.compile(
 class LoggedCall:
     """A call as the library executed it.
 
-    collective: None if the version does not log it
-    size_bytes: as the library counts: of one rank for allgather and reduce_scatter
-    algorithm:  as tuner files name it, `symmetric`, or the name in brackets
-    protocol, channels: None if there is none or the version does not log it; kernel: of a symmetric call
+    collective: name of the collective; None if the version does not log it
+    size_bytes: size as the library counts it: the part of one rank for allgather and reduce_scatter
+    algorithm:  name as in tuner files, `symmetric`, or the name in brackets
+    protocol, channels: None if there is none or the version does not log it
+    kernel:     name of the kernel of a symmetric call, else None
     """
 
     collective: str | None
@@ -57,7 +58,7 @@ class LoggedCall:
 
 
 def logged_calls(lines: Iterable[str]) -> list[LoggedCall]:
-    """Return the calls that `lines` tell of, in order."""
+    """Return the calls that `lines` describe, in order."""
     return [call for call in map(_call, lines) if call is not None]
 
 
@@ -79,19 +80,19 @@ def _named(text: str, kind: int) -> str:
 
 
 def ignored_notices(lines: Iterable[str]) -> list[str]:
-    """Return what the library says that it did not take, each once."""
+    """Return the library's messages about settings that it ignored, without repetitions."""
     return list(dict.fromkeys(match[1].strip() for line in lines if (match := _IGNORED.search(line))))
 
 
 def not_applied(
     settings: LibrarySettings, collective: CollectiveName, sizes_bytes: Sequence[int], logs: Sequence[Sequence[str]]
 ) -> str | None:
-    """Return in one line why it does not hold that calls of the sizes ran with `settings`, None if the log shows it.
+    """Return None if the log shows that the calls ran with `settings`, otherwise the reason in one line.
 
-    sizes_bytes: as the library counts them; logs: for each size, the lines of one call
+    sizes_bytes: sizes as the library counts them; logs: for each size, the lines of one call
 
-    The number of CTAs is the most that a call may have, and must be reached at one size at least: the library takes
-    fewer for small ones.
+    The number of CTAs in `settings` is a maximum, because the library uses fewer for small sizes. At least one size
+    must reach it.
     """
     reached = settings.ctas is None
     for size_bytes, lines in zip(sizes_bytes, logs, strict=True):
@@ -115,5 +116,5 @@ def not_applied(
                 return f"{call} ran at {size_bytes} bytes, more than {settings.ctas}"
             reached = reached or call.channels == settings.ctas
         elif call.channels is None:
-            reached = True  # the version does not say
+            reached = True  # this version does not log it
     return None if reached else f"fewer than {settings.ctas} channels ran at every size"

@@ -1,7 +1,7 @@
-"""The memory of a rank's vectors, and operations on it besides the library's calls: copies, sums, timing.
+"""The memory of a rank's vectors, and operations on it apart from the library's calls: copies, sums and timing.
 
-On a GPU, functions of CUDA's or HIP's runtime do this (they are alike), and torch's kernels do the sums of programs.
-CPU memory serves libraries that stand in for NCCL without a GPU.
+On a GPU these are functions of the CUDA or HIP runtime, which have the same interface; sums use torch's kernels. CPU
+memory is for libraries that replace NCCL on machines without a GPU.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _POLL_S = 0.0002
 
 
 class HostDevice:
-    """The processor's memory, with vectors at addresses, and calls that are complete when they return.
+    """CPU memory. Vectors are identified by address; all calls are complete when they return.
 
     stream: stream of all calls; adds: whether the device can add vectors
     """
@@ -31,7 +31,7 @@ class HostDevice:
         self._vectors: dict[int, Vector] = {}
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of new memory, zeroes."""
+        """Return the address of new memory, filled with zeros."""
         vector = np.zeros(size_bytes, np.uint8)
         self._vectors[vector.ctypes.data] = vector
         return int(vector.ctypes.data)
@@ -46,7 +46,7 @@ class HostDevice:
         ctypes.memmove(vector.ctypes.data, address, vector.nbytes)
 
     def copy(self, target: int, source: int, elements: int, dtype: str) -> None:
-        """Copy on the stream."""
+        """Copy `elements` elements from `source` to `target`, on the stream."""
         ctypes.memmove(target, source, elements * ELEMENT_TYPES[dtype].dtype.itemsize)
 
     def add(self, target: int, first: int, second: int, elements: int, dtype: str) -> None:
@@ -54,7 +54,7 @@ class HostDevice:
         np.add(_view(first, elements, dtype), _view(second, elements, dtype), out=_view(target, elements, dtype))
 
     def timed(self, work: Callable[[], None], limit_s: float) -> float | None:
-        """Return the seconds that `work` takes on the stream, None if it does not end in time."""
+        """Return the seconds that `work` takes on the stream, None if it takes longer than `limit_s`."""
         began_s = time.perf_counter()
         work()
         return time.perf_counter() - began_s
@@ -68,7 +68,7 @@ def _view(address: int, elements: int, dtype: str) -> Vector:
 
 
 class GpuDevice:
-    """GPU number `index`, with the methods of `HostDevice`; names of the runtime's functions begin with `prefix`."""
+    """GPU number `index`, with the methods of `HostDevice`. prefix: of the runtime's functions (cuda or hip)"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, index: int) -> None:
         self._library, self._prefix = library, prefix
@@ -139,7 +139,7 @@ RankDevice = HostDevice | GpuDevice
 
 
 class _CudaArray:
-    """Memory of a device as torch takes it over."""
+    """Memory of a GPU in the form that torch accepts as a tensor."""
 
     def __init__(self, address: int, elements: int, kind: str) -> None:
         self.__cuda_array_interface__ = {

@@ -32,9 +32,9 @@ _PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
 @dataclass(frozen=True, slots=True)
 class NcclAlgorithm:
-    """An algorithm of the library. name: in tuner files; variable: its value for NCCL_ALGO
+    """An algorithm of the library. name: name in tuner files; variable: name in the variable NCCL_ALGO
 
-    collectives: collectives that have it; protocols: protocols with which it runs; of_rccl: whether RCCL documents it
+    collectives: collectives that can use it; protocols: protocols that it supports; of_rccl: whether RCCL documents it
     """
 
     name: str
@@ -65,15 +65,16 @@ ALGORITHMS: Mapping[str, NcclAlgorithm] = {
     )
 }
 SYMMETRIC = "symmetric"
-"""Stands in for an algorithm: kernels on registered windows of symmetric memory, among which the library chooses."""
+"""Used like an algorithm's name: kernels on symmetric memory in registered windows. The library chooses the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A setting besides the algorithm. by: `row`, `communicator` or `variable`; variable: for settings without another
-    way
+    """A setting other than the algorithm.
 
-    call: field of ncclCollConfig_t, for calls with their own configuration (2.31 and newer)
+    by:       how to set it: `row` of a tuner file, `communicator` or `variable`
+    variable: environment variable, for settings that cannot be set otherwise
+    call:     field of ncclCollConfig_t, for calls with their own configuration (2.31 and newer)
     """
 
     name: str
@@ -121,7 +122,7 @@ def is_library_method(method: str) -> bool:
 
 
 def settings_named(name: str) -> LibrarySettings | None:
-    """Return the settings that a name such as `nccl:ring` or `nccl:ring:LL` means, None for the library's own choice.
+    """Return the settings for a name such as `nccl:ring` or `nccl:ring:LL`, None for the library's own choice.
 
     Without a protocol, Simple is used, which all algorithms have. Raises InvalidInput for another name.
     """
@@ -135,7 +136,7 @@ def settings_named(name: str) -> LibrarySettings | None:
 
 
 def library_names(collective: str) -> tuple[str, ...]:
-    """Return the names of what the library has for `collective`, its own choice first."""
+    """Return the names of the library's algorithms for `collective`, starting with its own choice."""
     fitting = [each for each in ALGORITHMS.values() if collective in each.collectives]
     return (DEFAULT, *(f"{PREFIX}{each.name}:{protocol}" for each in fitting for protocol in each.protocols))
 
@@ -143,7 +144,7 @@ def library_names(collective: str) -> tuple[str, ...]:
 def settings_fault(
     collective: CollectiveName, settings: LibrarySettings, version: Version | None = None, is_rccl: bool = False
 ) -> str | None:
-    """Return why no call can have `settings`, in one line; None if one may.
+    """Return in one line why `collective` cannot run with `settings`; None if it can.
 
     version: version of the library, None if it is unknown
     """
@@ -182,7 +183,7 @@ def _faults(
 
 
 def process_variables(settings: LibrarySettings | None) -> dict[str, str]:
-    """Return the environment variables of `settings`, which a process must have from its start; {} if it needs none."""
+    """Return the environment variables that `settings` require from the start of a process; {} if there are none."""
     if settings is None:
         return {}
     found = {}
@@ -214,7 +215,7 @@ def tuner_row(
     own_channels: int = 0,
 ) -> str | None:
     """Return the row of a tuner file for sizes of the whole vector from `first` to `last`, both included (None: no
-    limit). None for symmetric kernels and for collectives that the plug-in interface does not have.
+    limit). Return None for symmetric kernels and for collectives that the plug-in interface does not support.
 
     own_channels: value that leaves the number of channels to the library: 0 for NCCL, -1 for RCCL
 
@@ -229,6 +230,6 @@ def tuner_row(
 
 
 def tuner_csv(rows: Sequence[str]) -> str:
-    """Return a tuner file of `rows`."""
+    """Return the content of a tuner file with `rows`."""
     header = HEADER + (",chunk_bytes" if any(row.count(",") > HEADER.count(",") for row in rows) else "")
     return "\n".join([header, *rows]) + "\n"

@@ -1,5 +1,5 @@
-"""The process of one rank over NCCL: collectives of the library, each with a communicator of its settings, and programs
-as rounds of sends and receives over the one without settings."""
+"""The process of one rank over NCCL. The library's collectives run on a communicator for their settings; programs run
+as rounds of sends and receives on a communicator without settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from chorale.synth.programs.memory import BufferShape, Layout
 from chorale.synth.programs.rounds import LocalStep, RankRounds, Round, Transfer
 
 LOG, TABLE = "nccl.%p.log", "tuner.csv"
-"""Files of the working folder; %p is the id of the process, as ranks of one launch may share the folder."""
+"""Files in the working folder. %p is the process id, because ranks of a launch may share the folder."""
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -45,7 +45,7 @@ class NcclPart:
     """One rank's part of a variant: the `rounds` of a program, or a library call with `settings`.
 
     program:   text of a program that the library executes itself
-    variables: what the process must have from its start, besides the variables that `settings` need
+    variables: environment variables that the process needs from its start, in addition to those for `settings`
     """
 
     layout: DataLayout
@@ -56,7 +56,8 @@ class NcclPart:
 
     @property
     def process(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """What only processes of its own can give it: the library reads some variables, and programs, once."""
+        """Program and environment variables, which the library reads only once per process. Parts that differ in them
+        need separate processes."""
         return self.program, tuple(sorted({**process_variables(self.settings), **dict(self.variables)}.items()))
 
     @property
@@ -102,9 +103,11 @@ _KINDS: tuple[Any, ...] = (LocalStep, Transfer, Transfer)
 
 
 class NcclParts:
-    """The variants of one rank: loaded, laid out on fresh data, run, checked. See `RankParts`.
+    """The programs and library calls that one rank measures. It has the methods of `RankParts`.
 
-    Each has a communicator of its settings, which stays for later requests. seconds: of a call in the last run
+    Each has a communicator with its settings, which is kept for later requests.
+
+    seconds: mean time of a call in the last run
     """
 
     def __init__(self, library: Nccl, device: RankDevice, rank: int, ranks: int, iterations: int) -> None:
@@ -118,7 +121,7 @@ class NcclParts:
         self.seconds = 0.0
 
     def load(self, documents: Iterable[Mapping[str, Any]], ids: Mapping[str, str]) -> None:
-        """Replace the parts. `ids` are the ids of new communicators, by the text of their settings."""
+        """Replace the parts. ids: text of settings -> id of a new communicator for them"""
         self._parts = [NcclPart.from_json(each) for each in documents]
         for part in self._parts:
             if (text := str(part.settings)) in ids and part.settings not in self._communicators:
@@ -132,7 +135,7 @@ class NcclParts:
             text = Path(f"{PROGRAM}.{os.getpid()}")
             text.write_text(part.program)
             text.replace(Path(PROGRAM_FOLDER) / PROGRAM)
-        # Later requests for other collectives have this communicator too.
+        # Later requests for other collectives use this communicator too.
         names = () if settings is None or part.is_symmetric else ALGORITHMS[settings.algorithm].collectives
         rows = [tuner_row(each.value, settings, ranks) for each in sorted(names)] if settings is not None else []
         table = Path(TABLE).absolute()
@@ -141,9 +144,9 @@ class NcclParts:
             return self._library.communicator(unique_id, rank, ranks, settings)
 
     def prepare(self, task: Mapping[str, Any]) -> None:
-        """Lay out the data for a task of `prepare_task`."""
+        """Create the data for a task of `prepare_task`."""
         self._current = None
-        gc.collect()  # the process does that at no other time
+        gc.collect()  # automatic collection is off in this process
         part, elements, dtype = self._parts[task["program"]], task["elements"], task["dtype"]
         layout, cells, spare = part.layout, self._cells(part), 0 if part.rounds is None else part.rounds.spare_cells
         chunk = elements // layout.chunks
@@ -178,9 +181,9 @@ class NcclParts:
         return addresses[0], addresses[1]
 
     def run(self, _start_s: float, limit_s: float) -> float | None:
-        """Do the checked call, which brings the ranks together, then those that are timed.
+        """Make the checked call, which also synchronizes the ranks, then the timed calls.
 
-        Return when they were over, on the monotonic clock; None if nothing was prepared, or `limit_s` is over.
+        Return their end on the monotonic clock; None if nothing was prepared or `limit_s` was exceeded.
         """
         if self._current is None:
             return None
@@ -242,7 +245,7 @@ class NcclParts:
         return memory.mismatch()
 
     def trace(self) -> dict[str, Any] | None:
-        """Return None: the library does not say what its steps take."""
+        """Return None: the library does not record the times of its steps."""
         return None
 
 

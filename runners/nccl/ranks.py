@@ -22,9 +22,9 @@ RANK = (sys.executable, "-P", "-m", "chorale.runners.nccl.rank")
 
 
 class NcclRanks(StreamRanks):
-    """The ranks, with variables of a process that settings need, and with or without a log.
+    """The processes of all ranks, started with the environment variables for some settings, with or without a log.
 
-    joined: settings that have a communicator, by their text
+    joined: texts of all settings that already have a communicator
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class NcclRanks(StreamRanks):
         return {"library": f"{'RCCL' if self.is_rccl else 'NCCL'} {self.hellos[0]['version']}"}
 
     def load(self, parts: Sequence[Sequence[NcclPart]], deadline: float) -> None:
-        """Give each rank its part of every variant, and make the communicators that are not there yet."""
+        """Send each rank its part of every variant, and create missing communicators."""
         texts = dict.fromkeys(str(part.settings) for part in parts[0])
         new = [text for text in texts if text not in self.joined]
         doing = "the ranks looked for one another"
@@ -64,7 +64,7 @@ class NcclRanks(StreamRanks):
         self.joined |= set(new)
 
     def log_lines(self, deadline: float) -> list[list[str]]:
-        """Return what each rank has logged since the last time."""
+        """Return the lines that each rank has logged since the last call."""
         answers = self.request({"do": "log"}, deadline, "the log was read")
         return [answers[rank]["lines"] for rank in self.ranks]
 
@@ -113,7 +113,7 @@ def _starting(
 
         return address, each, release
 
-    # Ranks of srun need no MPI: it tells them their number.
+    # Ranks started by srun need no MPI, because srun sets a variable with their number.
     words = launch_command(launcher, ranks, config.hosts, config.gpus_per_node, mpi="none")
     if shutil.which(words[0]) is None:
         way_out = "run on a node of a GPU cluster, or choose another launcher"
@@ -122,7 +122,7 @@ def _starting(
 
     def together(meeting: str, more: Mapping[str, str]) -> list[ProcessHandle]:
         passed = [word for name in (*variables, *more) for word in ("-x", name)] if launcher == "openmpi" else []
-        # The name of the step is a variable, which a shell puts in.
+        # The name of the step is a variable that the shell must expand.
         text = " ".join(word if STEP in word else shlex.quote(word) for word in [*words, *passed])
         in_steps = launcher == "srun" or in_slurm_job()
         return [start_launcher(f"exec {text} {shlex.join(rest_of(meeting))}", {**variables, **more}, in_steps)]

@@ -1,4 +1,4 @@
-"""NcclRunner: settings of NCCL or RCCL, verified by its log, and programs, timed alternately."""
+"""NcclRunner: times programs and settings of NCCL or RCCL alternately; the log proves that settings were used."""
 
 import time
 from abc import abstractmethod
@@ -30,16 +30,16 @@ from chorale.synth.programs.rounds import ProgramBlocks, rounds_of
 START_LIMIT_S, START_PER_RANK_S = 60.0, 0.5
 """Time that ranks may need to start (they load torch and CUDA), in addition to the time limit of a request."""
 MOST_SETS = 3
-"""Sets of ranks that are kept: each holds memory of the GPUs."""
+"""Number of sets of ranks that are kept. It is small because each set occupies GPU memory."""
 
 _SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER)
 Variant = Sequence[NcclPart]
-"""What is measured: the part of each rank."""
+"""A program or library call to measure: the part of each rank."""
 
 
 class NcclGroups:
-    """Implements `RankGroup` by several sets of ranks. The library reads some variables once per process, so settings
-    with different variables have their own ranks; so has the log, which takes time.
+    """Implements `RankGroup` with several sets of ranks. The library reads some variables only once per process, so
+    settings with different variables need different processes. Logging slows calls, so it also has its own set.
     """
 
     def __init__(self, ranks: int, config: GpuRanksConfig, node: ResourceRequest) -> None:
@@ -67,7 +67,7 @@ class NcclGroups:
         return self._current
 
     def load(self, variants: Sequence[Variant], deadline: float) -> None:
-        """Give the ranks all variants to be timed, by their numbers in this order."""
+        """Send all variants that will be timed to their ranks. They are numbered in this order."""
         self._most = max(MOST_SETS, len({variant[0].process for variant in variants}))
         by_set: dict[NcclRanks, list[int]] = {}
         for number, variant in enumerate(variants):
@@ -100,10 +100,10 @@ class NcclGroups:
 
 
 class GpuRunner(LiveRunner[NcclGroups]):
-    """A runner whose variants are calls of a library with NCCL's interface, in processes that have what each needs.
+    """A runner for libraries with NCCL's interface. Each variant runs in processes with the environment that it needs.
 
-    The time of a repetition is that of `iterations` successive calls divided by their number, on separate memory; the
-    call before them has the data that are checked.
+    The time of a repetition is the mean of `iterations` successive calls. An extra call before them, on separate
+    memory, has the data that are checked.
     """
 
     def __init__(self, config: GpuRanksConfig, node: ResourceRequest | None = None) -> None:
@@ -112,7 +112,7 @@ class GpuRunner(LiveRunner[NcclGroups]):
 
     @abstractmethod
     def _variants(self, request: RunRequest, group: NcclGroups) -> list[Variant]:
-        """Return what is measured: the programs of `request`, then its algorithms of the library."""
+        """Return the variants to measure: the programs of `request`, then its library algorithms."""
 
     @abstractmethod
     def _prove(self, group: NcclGroups, request: RunRequest, variants: Sequence[Variant], deadline: float) -> None:
@@ -210,7 +210,7 @@ class NcclRunner(GpuRunner):
 
 
 class _NeverEnds(RunStopped):
-    """A program that would hang, with every block that cannot go on."""
+    """Raised for a program that would deadlock. blocked: every block that cannot continue"""
 
     def __init__(self, message: str, stuck: Sequence[tuple[int, int, int]]) -> None:
         super().__init__(FailureKind.TIMEOUT, message, stuck[0][0])
@@ -224,13 +224,13 @@ def library_variant(
     ranks: int,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Variant:
-    """Return calls of the library with `settings`, in processes with `variables`."""
+    """Return the variant for a library call with `settings`, in processes with `variables`."""
     layout = DataLayout(collective, ranks, ranks if collective.name in SPLIT_BY_RANK else 1, in_place)
     return [NcclPart(layout, settings, variables=tuple(variables.items()))] * ranks
 
 
 def gpu_faults(request: RunRequest) -> Iterator[RequestFault]:
-    """Yield why no library with NCCL's interface runs `request`."""
+    """Yield reasons why no library with NCCL's interface can run `request`."""
     most = ELEMENT_TYPES[request.dtype].max_ranks
     if request.topology.compute_count > most:
         yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"

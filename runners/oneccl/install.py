@@ -1,7 +1,7 @@
-"""Fetch the necessary parts of oneCCL's packages: 45 MB instead of the gigabytes of the whole packages.
+"""Download and install the necessary parts of oneCCL's packages: 45 MB instead of several gigabytes.
 
-`python -m chorale.runners.oneccl.install` installs them next to this Python, for every version that the runner knows or
-for the given ones.
+`python -m chorale.runners.oneccl.install` installs them next to this Python, for the given versions or for all that the
+runner supports.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ PACKAGES: Mapping[Version, Mapping[str, str]] = {
     "2021.17": {"oneccl-devel": "2021.17.2", **_LIBFABRIC},
     "2022.2": {"oneccl-cpu-devel": "2022.2.0", **_LIBFABRIC},
 }
-"""Distributions that the parts come from, and their versions; constraints.txt pins the same."""
+"""Packages that the parts come from, and their versions; constraints.txt pins the same versions."""
 
 HASHES: Mapping[str, str] = {
     "impi_rt-2021.17.2-py2.py3-none-manylinux_2_28_x86_64.whl": (
@@ -42,7 +42,7 @@ HASHES: Mapping[str, str] = {
         "6cdaaf12f04fa8eb7934f3b23c202410fece7ae05dfd3b8cc4219701726f1999"
     ),
 }
-"""SHA-256 of the wheels that the parts are taken from; no others are unpacked."""
+"""SHA-256 of the wheels with the parts; other wheels are not unpacked."""
 
 INSTALL = "python -m chorale.runners.oneccl.install"
 
@@ -97,7 +97,9 @@ def find_parts(version: Version = DEFAULT_VERSION) -> OneCclParts:
 
 
 def _has_headers(folder: Path, version: Version) -> bool:
-    """Return whether the headers in `folder` are of `version`: packages of both put theirs into one folder."""
+    """Return whether the headers in `folder` belong to `version`, because both versions install into the same
+    folder.
+    """
     config = folder / "ccl" / "config.h"
     words = config.read_text().split() if config.exists() else []
     numbers = [words[words.index(f"CCL_{part}_VERSION") + 1] for part in ("MAJOR", "MINOR")] if words else []
@@ -110,9 +112,9 @@ _LINKED = ("-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt")
 
 
 def build_library(version: Version = DEFAULT_VERSION) -> Path:
-    """Return the library of native/oneccl.cpp, built first if that was not done before.
+    """Return the path of the library of native/oneccl.cpp; build it first if necessary.
 
-    Raises Unavailable, with the command that helps, without a compiler or oneCCL's packages.
+    Raises Unavailable, with a command that fixes it, without a compiler or oneCCL's packages.
     """
     parts = find_parts(version)
     target = NativeTarget(
@@ -154,7 +156,7 @@ def wheel_in(folder: Path, name: str, version: str) -> Path:
 
 
 def unpack(wheel: Path, target: Path) -> None:
-    """Put the needed files of `wheel` under `target`, as their installation would lay them out."""
+    """Extract the needed files of `wheel` to `target`, with the paths that pip would give them."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.namelist():
             _, _, name = member.partition(".data/data/")
@@ -165,7 +167,7 @@ def unpack(wheel: Path, target: Path) -> None:
 
 
 def check_hash(wheel: Path) -> None:
-    """Raise Unavailable unless `wheel` has the bytes of the wheel that the runner is tested with."""
+    """Raise Unavailable unless `wheel` has the expected hash, that of the wheel with which the runner is tested."""
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if HASHES.get(wheel.name) != digest:
         rule = "a package of oneCCL is not the one that the runner is tested with: {}"
@@ -173,7 +175,7 @@ def check_hash(wheel: Path) -> None:
 
 
 def _inside(target: Path, name: str) -> Path:
-    """Return the path of `name` under `target`, links followed; InvalidInput if it is elsewhere."""
+    """Return the path of `name` under `target` with links resolved; InvalidInput if that is outside `target`."""
     root = target.resolve()
     path = (root / name).resolve()
     if not path.is_relative_to(root):

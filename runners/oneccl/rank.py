@@ -36,24 +36,24 @@ class OneCcl:
         self.address = 0
 
     def store(self) -> bytes:
-        """Open the key-value store by which ranks find one another; return its address for all of them."""
+        """Open the key-value store through which ranks find one another; return its address for all ranks."""
         address = ctypes.create_string_buffer(STORE_BYTES)
         self._check(self._library.chorale_oneccl_store(address, STORE_BYTES))
         return address.raw
 
     def join(self, rank: int, ranks: int, store: bytes, channels: int) -> None:
-        """Join the others, which call this as well; messages have one of so many channels."""
+        """Connect to the other ranks; all ranks call this together. channels: number of channels for messages"""
         self._rank = rank
         self._joined = self._library.chorale_oneccl_join(rank, ranks, store, channels)
         self._check(Status.OK if self._joined else Status.SYSTEM)
         self.address = self._library.chorale_oneccl_messages(self._joined)
 
     def collective(self, _: int, collective: Collective, memory: RankMemory, start_s: float, limit_s: float) -> None:
-        """Do oneCCL's own collective, by the algorithm that the variables of this process name for this size."""
+        """Run oneCCL's own collective. Environment variables of this process select the algorithm for the size."""
         source, target, root = memory.input, memory.output, collective.root or 0
         elements = max(len(source), len(target))
         if collective.name is CollectiveName.BROADCAST and self._rank == root:
-            target[:] = source  # it has one buffer only
+            target[:] = source  # the call has only one buffer
         time.sleep(max(0.0, start_s - time.monotonic()))
         status = self._library.chorale_oneccl_collective(
             *(self._joined, collective.name.value.encode(), root, DataType[source.dtype.name.upper()]),
@@ -84,7 +84,7 @@ class OneCclRank(SocketRank[RankParts]):
 
 
 LIBRARY, ENGINE = "libchorale_oneccl.so", "libchorale_engine.so"
-"""Files of the working folder."""
+"""Names of the libraries in the working folder."""
 
 
 def main() -> None:

@@ -70,26 +70,27 @@ def _cluster(topology: Topology) -> RankPlacement | None:
 
 FIXED_ENVIRONMENT: Mapping[str, str] = {
     "CCL_ATL_TRANSPORT": "ofi",
-    # Ranks themselves give oneCCL its turns: a worker thread would start operations out of order.
+    # The rank's own thread drives oneCCL, because a worker thread would start operations out of order.
     "CCL_WORKER_OFFLOAD": "0",
     "CCL_WORKER_COUNT": "1",
     "CCL_PROCESS_LAUNCHER": "none",
-    "CCL_ALGO_FALLBACK": "0",  # an algorithm that does not serve is an error instead of another algorithm
+    "CCL_ALGO_FALLBACK": "0",  # unsupported algorithms give an error, not another algorithm
     "CCL_LOG_LEVEL": "error",
     "CCL_ROOT": ".",
     "FI_PROVIDER": "tcp",
     "FI_PROVIDER_PATH": ".",
     "LD_LIBRARY_PATH": ".",
 }
-_REFUSED = "can not select algo"  # what oneCCL says of an algorithm that does not serve a collective
+_REFUSED = "can not select algo"  # oneCCL's message if an algorithm does not support a collective
 
 
 class OneCclRanks(StartedRanks):
-    """A process on each host, in the order of the ranks, for one request: oneCCL reads its variables once.
+    """A process on each host, in the order of the ranks. It serves one request only, because oneCCL reads its variables
+    once per process.
 
-    argv:        what each is, before its arguments
-    files:       of the working folder of each
-    environment: variables besides those that all requests have
+    argv:        command of each process, without its arguments
+    files:       files for the working folder of each process
+    environment: variables in addition to those of all requests
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class OneCclRanks(StartedRanks):
         super().__init__(len(placement.hosts), placement.address, start, deadline, placement.close)
 
     def load(self, programs: Sequence[Program], library: Sequence[str], deadline: float) -> None:
-        """Let the ranks join, and give each its part of `programs` and then of oneCCL's algorithms `library`."""
+        """Connect the ranks, and send each its parts: first of `programs`, then of oneCCL's algorithms `library`."""
         call = RankPart.of_library(programs[0].collective, len(self.ranks)).to_json()
         store = next(hello["store"] for _, hello in sorted(self.hellos.items()) if hello["store"])
         head = {"do": "load", "store": store, "channels": max(program.channels for program in programs)}
@@ -131,6 +132,6 @@ class OneCclRanks(StartedRanks):
 
 
 def local_ranks(hosts: Sequence[Host]) -> list[tuple[int, int]]:
-    """Return for each rank its position among those at the same address, and how many those are."""
+    """Return (position among the ranks at its address, number of ranks at its address) for each rank."""
     addresses = [host.address for host in hosts]
     return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]

@@ -1,7 +1,7 @@
 """OneCclRunner: programs over oneCCL's point-to-point calls, timed next to oneCCL's own algorithms.
 
-oneCCL reads once, at its start, which algorithm serves which range of sizes. So each of its algorithms is measured at
-slightly different sizes, a few elements apart, each in its own range.
+oneCCL reads the algorithm for each range of sizes once, at its start. So its algorithms are measured at slightly
+different sizes, a few elements apart, so that each algorithm has its own range.
 """
 
 import sys
@@ -39,7 +39,7 @@ VARIABLES: Mapping[str, str] = {
     CollectiveName.REDUCE: "CCL_REDUCE",
     CollectiveName.ALLTOALL: "CCL_ALLTOALL",
 }
-"""The variable that says which algorithm serves which sizes."""
+"""For each collective, the variable that assigns algorithms to sizes."""
 
 _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL})
 """Collectives for which oneCCL counts the size of one rank's shard."""
@@ -47,8 +47,10 @@ _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, 
 
 @dataclass(frozen=True, slots=True)
 class LibrarySizes:
-    """elements:    (algorithm, position in the request's sizes) -> elements of the whole vector it is measured on
-    environment: the variable that makes oneCCL choose the algorithms by these sizes
+    """Sizes at which oneCCL's algorithms are measured.
+
+    elements:    (algorithm, position in the request's sizes) -> elements of the whole vector
+    environment: environment variable that makes oneCCL use each algorithm at its size
     """
 
     elements: Mapping[tuple[str, int], int]
@@ -56,7 +58,7 @@ class LibrarySizes:
 
 
 def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySizes:
-    """Return at which sizes, each at least the one asked for, the algorithms of `request` are measured."""
+    """Choose the sizes at which the algorithms of `request` are measured; none is below the requested size."""
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count if collective in _BY_SHARD else 1
     elements: dict[tuple[str, int], int] = {}
@@ -127,7 +129,7 @@ class OneCclRunner(LiveRunner[OneCclRanks]):
         files |= find_parts(self._version).runtime_files()
         ranks = self._group_for(
             object(), lambda: OneCclRanks(placement, RANK, files, sizes.environment, start_limit)
-        )  # of this request alone
+        )  # for this request only
         ranks.load(programs, request.library, start_limit)
         rounds = MeasurementRounds(ranks, request, time.monotonic() + request.timeout_s, sizes.elements)
         results = rounds.measure()

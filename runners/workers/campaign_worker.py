@@ -27,17 +27,18 @@ MEASURE_GRACE_S = 30.0
 ALONE_PATIENCE_S = 600.0
 
 RETRIES: Mapping[FailureKind, int] = MappingProxyType({FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2})
-"""How often a failed measurement is repeated. A wrong result and a refusal are facts about the program: never."""
+"""How often a failed measurement is repeated, by kind of failure. Wrong results and refusals are never repeated,
+because they do not depend on chance."""
 
 RunnerFactory = Callable[[], Runner]
 """A picklable call that makes a runner, for example `functools.partial(create_runner, "local")`."""
 
 BuilderFactory = Callable[[], CachingBuilder]
-"""A picklable call that makes a builder, with the caches that it looks into."""
+"""A picklable function that creates a builder with its caches."""
 
 
 class CampaignWorker:
-    """Holds a builder and a runner, each made when it is first needed. It travels between processes without them.
+    """Holds a builder and a runner, which are created when they are first needed. Pickling leaves them out.
 
     alone: whether measurements wait until no other campaign measures on this machine
     """
@@ -78,15 +79,16 @@ class CampaignWorker:
             return RunFailure(FailureKind.UNAVAILABLE, str(error))
         except ChoraleError as error:
             return RunFailure(FailureKind.REJECTED, str(error))
-        except Exception as error:  # a value, so that one bad run does not end the campaign
+        except Exception as error:  # return a failure, so that one bad run does not end the campaign
             self._runner = None
             return RunFailure(FailureKind.CRASH, error_line(error, f"{type(error).__name__}: "))
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
-    """Measure `request`; in a race the first repetitions come first, and sizes at which a program has lost end there.
+    """Measure `request`. In a race, first measure a few repetitions; at sizes at which the program has lost, stop
+    there.
 
-    Both parts have the whole time limit each. If a part fails, its failure is the result.
+    Each of the two parts has the full time limit. If a part fails, its failure is the result.
     """
     race = request.race
     if race is None or race.first_repeats >= request.repeats:
@@ -113,9 +115,9 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
 def sizes_in_race(measurement: Measurement, race: Race) -> list[int]:
     """Return the indices of the sizes at which a program is not clearly slower than the best known one.
 
-    Repetitions are compared one by one with the reference's, if it ran next to them, so that a load on the machine that
-    slows both changes nothing. If the program were as fast as the best known one, n repetitions would all exceed the
-    ratio with probability 2^-n or less.
+    If a reference was measured too, each repetition is compared with the reference's repetition next to it, so that a
+    load on the machine, which slows both, does not matter. If the program were as fast as the best known one, all n
+    repetitions would exceed the ratio with a probability of at most 2^-n.
     """
     sizes = enumerate(race.ratios)
     return [i for i, ratio in sizes if _lowest_ratio(measurement, race, i) <= ratio * (1 + race.margin)]
@@ -131,7 +133,7 @@ def _lowest_ratio(measurement: Measurement, race: Race, index: int) -> float:
 
 
 def measure_limit_s(request: RunRequest, grace_s: float, alone: bool) -> float:
-    """Return the seconds after which a worker that has not answered is taken to hang."""
+    """Return the time in seconds after which a worker that does not answer is considered to hang."""
     return request.timeout_s + grace_s + (ALONE_PATIENCE_S if alone else 0.0)
 
 
@@ -161,10 +163,10 @@ CLOSE_LIMIT_S = 5.0
 
 
 class LocalWorkers:
-    """Implements `Workers` with `builders` processes that build and `measurers` that measure, each with a runner.
+    """Implements `Workers` with `builders` processes that build and `measurers` processes that measure.
 
-    A process that dies is replaced and its request is done again, a few times. Measurements that fail are tried again
-    as `RETRIES` says.
+    If a process dies, it is replaced and its request is repeated, a few times. Failed measurements are repeated as
+    often as `RETRIES` says.
     """
 
     def __init__(
@@ -200,7 +202,7 @@ class LocalWorkers:
         completion: Completion[BuildResult | BuildFailure]
         try:
             completion = self._builders.call(CampaignWorker.build, self._worker, request, BUILD_LIMIT_S)
-        except Exception as error:  # a value, so that the campaign goes on
+        except Exception as error:  # return a failure, so that the campaign continues
             completion = build_failure(error)
         return completion
 
