@@ -132,7 +132,7 @@ class WorkQueue:
         self._count = threading.Lock()
 
     def do(self, job: Callable[[], None], wait: bool) -> None:
-        """Do `job`, which must not raise: immediately if `wait` is set and the queue is empty, otherwise in the queue."""
+        """Do `job`, which must not raise: immediately if `wait` is set and the queue is empty, else in the queue."""
         with self._count:
             at_once = self._worker == threading.get_ident() or (wait and self._pending == 0)
             self._pending += 1

@@ -1,4 +1,4 @@
-"""The one place that connects to Ray: a cluster that exists, or a small one on this machine."""
+"""Connects to Ray: to an existing cluster, or to a small new one on this machine. No other module does this."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from chorale.runners.ray.watch import ClusterWatch, head_answers
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.processors import core_count
 
-# Ray reads these when it is imported. No usage reports; workers use the environment of the driver instead of
-# building a new one; no warning about accelerators that nobody asked for; nothing of Ray's own on our stdout,
-# which belongs to results (Ray prints deaths of workers there; the pool reports them through logging). Workers have
-# the priority of the driver: what they measure is slow enough on a busy machine.
+# Ray reads these variables when it is imported. They turn off usage reports and warnings about accelerators. Workers
+# use the driver's environment instead of building a new one. Ray prints nothing on our stdout, which is for results (it
+# would print the deaths of workers there; the pool logs them). Workers keep the driver's priority, because a lower one
+# would make measurements on a busy machine even slower.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -77,16 +77,16 @@ class RayCluster:
 
     @property
     def free_cpus(self) -> int:
-        """Whole logical CPUs that no actor holds right now."""
+        """Number of complete logical CPUs that are free at the moment."""
         return int(self.free.get("CPU", 0))
 
     @property
     def free(self) -> dict[str, float]:
-        """Return the resources that no actor holds at the moment, over all nodes, by Ray's names."""
+        """Return the total free resources of all nodes, by Ray's names."""
         return dict(ray.available_resources())  # type: ignore[no-untyped-call]
 
     def check(self) -> None:
-        """Raise ClusterLost if the cluster does not answer any more."""
+        """Raise ClusterLost if the cluster no longer answers."""
         if self._watch is not None:
             self._watch.check()
 
@@ -140,7 +140,7 @@ def _start(cpus: int, attempts: int) -> None:
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                     object_store_memory=LOCAL_OBJECT_STORE_BYTES,
-                    _temp_dir=str(temporary_folder(MAX_PARENT_BYTES) / "ray"),  # Ray opens it to everybody
+                    _temp_dir=str(temporary_folder(MAX_PARENT_BYTES) / "ray"),  # Ray makes it accessible to all users
                 )
             break
         except Exception as error:  # the same here: ports, memory, a read-only folder, …
@@ -156,16 +156,17 @@ def _start(cpus: int, attempts: int) -> None:
 TOKEN_BYTES = 32
 _OTHERS = 0o077
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Turning this off restricts Ray to loopback, as is its default on systems whose firewall asks about open ports."""
+"""Turning this off restricts Ray to loopback, which is Ray's default on Windows and macOS."""
 MAX_PARENT_BYTES = 36
-"""Ray puts sockets at up to 70 characters below it, and the system takes paths of 107 bytes."""
+"""Largest length of the parent folder's path: Ray appends up to 70 characters, and paths of sockets are limited to 107
+bytes."""
 
 
 def secure_token() -> None:
-    """Create Ray's token file for this user alone before Ray creates a public one, or remove the others' access to it.
+    """Create Ray's token file for this user only, before Ray creates a public one. Restrict an existing file.
 
-    If the home folder is not writable, the file is in this user's temporary folder. RAY_AUTH_TOKEN and modes without a
-    token are not touched.
+    If the home folder is not writable, the file is in this user's temporary folder. Does nothing if RAY_AUTH_TOKEN is
+    set or Ray's mode uses no token.
     """
     if os.environ.get("RAY_AUTH_TOKEN_PATH") == "":
         del os.environ["RAY_AUTH_TOKEN_PATH"]  # Ray would take it for the name of a file
@@ -184,7 +185,7 @@ def secure_token() -> None:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Let a cluster that starts in this block, and its processes, listen on loopback alone."""
+    """Make a cluster that starts in this block, and its processes, listen on loopback only."""
     from ray._private import ray_constants  # noqa: PLC0415 - after the settings that Ray reads at its import
 
     before, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(_LOOPBACK_VARIABLE)
@@ -213,7 +214,7 @@ def _token_path() -> Path:
 
 
 def _tighten(path: Path) -> None:
-    """Take the token from other users; who has it runs code in every cluster that knows it."""
+    """Remove other users' access to the token, with which anybody could run code in clusters that accept it."""
     status = path.stat()
     if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
         with suppress(OSError):  # a read-only file, such as a secret that a container mounts

@@ -19,9 +19,9 @@ REMOVAL_TIMEOUT_S = 10.0
 
 
 class DetachedActors:
-    """A connection to the cluster at `address` (or RAY_ADDRESS, or the one on this machine) and what lives there.
+    """Starts and finds detached actors in the cluster at `address` (or RAY_ADDRESS, or the cluster on this machine).
 
-    The cluster must be running: what is to outlive this process cannot live in a cluster that ends with it.
+    The cluster must be running already: actors that outlive this process cannot live in a cluster that ends with it.
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -29,20 +29,20 @@ class DetachedActors:
         self.address = address or os.environ.get("RAY_ADDRESS") or ray.get_runtime_context().gcs_address
 
     def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> DetachedActor:
-        """Make an object of the class `kind` under `name`, or find the one that is there.
+        """Create an actor of the class `kind` with the name `name`, or find the existing one.
 
-        Its process starts on the node of this process, elsewhere if that node is gone, and takes no CPU of its own. If
-        it dies it is made again with the same arguments, any number of times.
+        Its process runs on the node of this process, or elsewhere if that node is gone, and reserves no CPU. If it
+        dies, Ray restarts it with the same arguments, any number of times.
         """
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
-        # One byte, as Ray puts actors that need nothing at all on any node, whatever was said about nodes.
+        # One byte of memory, because Ray ignores the scheduling strategy of actors that need no resources.
         actor_class: Any = ray.remote(num_cpus=0, memory=1, max_restarts=-1, max_task_retries=0)(kind)
         options = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         return DetachedActor(name, actor_class.options(**options, scheduling_strategy=here).remote(*arguments))
 
     def find(self, name: str) -> DetachedActor | None:
-        """Return the object called `name` if there is one."""
+        """Return the actor called `name`, None if it does not exist."""
         try:
             return DetachedActor(name, ray.get_actor(name, NAMESPACE))
         except ValueError:
@@ -60,17 +60,17 @@ class DetachedActors:
 
 
 class DetachedActor:
-    """A handle of an object that lives in the cluster."""
+    """A handle of a detached actor."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
         self._actor = actor
 
     def call(self, method: str, *arguments: Any, timeout_s: float = 120.0) -> Any:
-        """Return what `method` returns; wait while the actor restarts, at most about `timeout_s`.
+        """Call `method` and return its result. Waits while the actor restarts, at most about `timeout_s`.
 
-        The method may be called more than once. Raises what it raises, CheckFailed if the object has been removed, and
-        Unavailable if there is no answer in time.
+        The method may be executed more than once. Raises the method's errors, CheckFailed if the actor has been
+        removed, and Unavailable if there is no answer in time.
         """
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -82,7 +82,7 @@ class DetachedActor:
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.ActorDiedError) as error:
                 self._check_restarting(error, deadline_s)
                 time.sleep(RETRY_PAUSE_S)
-            except ray.exceptions.GetTimeoutError as error:  # a message may be lost for good, so it is sent again
+            except ray.exceptions.GetTimeoutError as error:  # the message may be lost, so it is sent again
                 if time.monotonic() > deadline_s:
                     raise self._unavailable(error) from error
                 self._require_head()
@@ -92,7 +92,7 @@ class DetachedActor:
                 )
 
     def remove(self) -> None:
-        """Remove the object for good; return when it answers nobody any more, so that its name is free."""
+        """Remove the actor permanently. Return when it no longer answers, so that its name is free."""
         ray.kill(self._actor, no_restart=True)
         deadline_s = time.monotonic() + REMOVAL_TIMEOUT_S
         while time.monotonic() < deadline_s:
@@ -105,7 +105,7 @@ class DetachedActor:
             time.sleep(POLL_S)
 
     def _require_head(self) -> None:
-        """Raise Unavailable if the head of the cluster does not answer either."""
+        """Raise Unavailable if the cluster's head does not answer either."""
         address = ray.get_runtime_context().gcs_address
         if not head_answers(address, SLICE_S):
             way_out = "look at the machine of the head, then start the cluster again"

@@ -1,4 +1,4 @@
-"""The Executor on Ray tasks: the same map, on the cores of a whole cluster."""
+"""Implements Executor with Ray tasks, on all cores of a cluster."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,11 +14,11 @@ Result = TypeVar("Result")
 MAX_ATTEMPTS = 4
 POLL_S = 1.0
 _current: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {}
-"""In a worker process: the identity of the last map that it worked for -> its function and shared value."""
+"""In a worker process: id of the last map that it worked for -> function and shared value of that map."""
 
 
 def _call(map_id: str, shared: list[Any], task: Any) -> Any:
-    """Run a task of a map. The reference to what tasks share is in a list, so that Ray does not fetch it every time."""
+    """Run a task of a map. The reference to the shared value is in a list, so that Ray does not fetch it every time."""
     if map_id not in _current:
         _current.clear()
         _current[map_id] = ray.get(shared[0])
@@ -29,11 +29,11 @@ def _call(map_id: str, shared: list[Any], task: Any) -> Any:
 class RayExecutor:
     """Maps over Ray tasks of one CPU each, on a local or an existing cluster.
 
-    workers: tasks under way at a time; by default twice as many as the cluster has CPUs, so that none is ever idle
-    address: of an existing cluster; see `RayCluster`.
+    workers: number of tasks in flight; by default twice the cluster's CPUs, so that no CPU is idle
+    address: address of an existing cluster; see `RayCluster`
 
-    Ray does a task again, at most `MAX_ATTEMPTS` times, when its worker dies, alone or with its node. Arrays in
-    `shared` and in tasks are read-only views of the object store: a function that must write copies.
+    If a worker dies, alone or with its node, Ray runs its task again, at most `MAX_ATTEMPTS` times. Arrays in `shared`
+    and in tasks are read-only views of the object store; functions must copy them to change them.
     """
 
     name = "ray"
@@ -51,7 +51,7 @@ class RayExecutor:
         progress: Progress | None = None,
         on_result: OnResult | None = None,
     ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
+        """Return `[function(shared, task) for task in tasks]`; see the interface `Executor` for the contract."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
         if not tasks:

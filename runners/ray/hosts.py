@@ -17,7 +17,7 @@ from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import Unavailable
 
 RANK_RESOURCE = "chorale_rank_"
-"""A node that was started with the resource `chorale_rank_3` is where rank 3 runs."""
+"""Prefix of resource names: rank 3 runs on the node that was started with the resource `chorale_rank_3`."""
 
 _ANSWER_LIMIT_S = 60.0
 
@@ -25,9 +25,11 @@ _ANSWER_LIMIT_S = 60.0
 class RayHosts:
     """One host on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
 
-    Nodes with a rank's resource serve that rank; if none has one, the ranks are the nodes in the order of their
-    addresses. `hosts` is None if there is no such cluster, or if it has no node for each rank. `own_address`: of this
-    process, as nodes reach it.
+    A node with a rank's resource serves that rank. If no node has such a resource, the nodes are numbered in the order
+    of their addresses.
+
+    hosts:       None if there is no cluster, or not a node for each rank
+    own_address: address at which the nodes reach this process
     """
 
     def __init__(self, ranks: int) -> None:
@@ -43,7 +45,7 @@ class RayHosts:
             self.hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]
 
     def close(self) -> None:
-        """End the actors, and with them what they started."""
+        """End the actors and all processes that they have started."""
         for host in self.hosts or ():
             host.close()
         if self._cluster is not None:
@@ -51,7 +53,7 @@ class RayHosts:
 
 
 def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]] | None:
-    """Return the node of every rank out of `ray.nodes()`, None if there are too few."""
+    """Choose a node for each rank from `alive` (entries of `ray.nodes()`); None if there are too few."""
     assigned = {rank: node for node in alive for rank in _ranks_of(node)}
     if assigned:
         return [assigned[rank] for rank in range(ranks)] if set(range(ranks)) <= set(assigned) else None
@@ -60,21 +62,21 @@ def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[st
 
 
 def _ranks_of(node: Mapping[str, Any]) -> list[int]:
-    """Return the ranks whose resources a node has."""
+    """Return the ranks that a node serves, according to its resources."""
     numbers = (name.removeprefix(RANK_RESOURCE) for name in node["Resources"] if name.startswith(RANK_RESOURCE))
     return [int(number) for number in numbers if number.isdigit()]
 
 
 def _order_of(node: Mapping[str, Any]) -> tuple[float, bytes, str]:
-    """Return what sorts nodes: by rank where they have one, then by address."""
+    """Return the sort key of a node: its rank, if it has a rank's resource, then its address."""
     address = ipaddress.ip_address(node["NodeManagerAddress"]).packed
     return min(_ranks_of(node), default=math.inf), address, node["NodeID"]
 
 
 class RayHost:
-    """Implements `Host` with an actor on the node `node_id` that holds GPUs and resources of it.
+    """Implements `Host` with an actor on the node `node_id` that reserves GPUs and custom resources of the node.
 
-    held: how much; CPUs are for those who compute, and labels for those who choose nodes
+    held: the reserved amounts; its CPUs and labels are ignored here
     """
 
     def __init__(self, node_id: str, address: str, held: ResourceRequest | None = None) -> None:
@@ -89,7 +91,7 @@ class RayHost:
         return RayProcessHandle(self._actor, _result_of(self._actor.start.remote(spec)))
 
     def name(self) -> str:
-        """Return the name of the node: as Slurm knows it within a job, else as it names itself."""
+        """Return the name of the node: Slurm's name within a Slurm job, else its host name."""
         return str(_result_of(self._actor.node_name.remote()))
 
     def close(self) -> None:
@@ -97,7 +99,9 @@ class RayHost:
 
 
 class RayProcessHandle:
-    """Implements `chorale.runners.process_launch.processes.ProcessHandle`; a node that is gone counts as killed."""
+    """Implements `chorale.runners.process_launch.processes.ProcessHandle`. If the node is lost, the process counts as
+    killed.
+    """
 
     def __init__(self, actor: Any, number: int) -> None:
         self._actor = actor
@@ -124,7 +128,7 @@ class RayProcessHandle:
 
 
 class HostProcesses:
-    """The actor: processes on its node, which end with it."""
+    """The actor on a node. It starts processes there, which end with it."""
 
     def __init__(self, address: str) -> None:
         self._host = LocalHost(address)
@@ -152,9 +156,9 @@ def _result_of(reference: Any) -> Any:
 
 
 class RayGpuCluster:
-    """Lends nodes of the cluster that RAY_ADDRESS names, or this machine alone, one request at a time.
+    """Lends nodes of the cluster that RAY_ADDRESS names, or this machine alone, to one request at a time.
 
-    resource_request: what each node must have besides GPUs; its resources are held like the GPUs
+    resource_request: resources that each node must have in addition to GPUs; they are reserved like the GPUs
     """
 
     def __init__(self, resource_request: ResourceRequest) -> None:
@@ -163,10 +167,10 @@ class RayGpuCluster:
         self._hosts: list[RayHost] = []
 
     def lease(self, ranks: int, gpus_per_node: int | None) -> tuple[Sequence[RayHost], int]:
-        """Return hosts for `ranks` processes with a GPU each, and how many of these each has.
+        """Return hosts for `ranks` processes with one GPU each, and the number of processes per host.
 
-        An actor starts on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order. Raises
-        Unavailable if there are not enough.
+        Starts an actor on each of the first nodes with enough GPUs; see `nodes_with_gpus` for their order. Raises
+        Unavailable if there are not enough nodes.
         """
         self._cluster = self._cluster or RayCluster()
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
@@ -177,11 +181,11 @@ class RayGpuCluster:
 
     @property
     def own_address(self) -> str:
-        """Where nodes reach this process."""
+        """Address at which the nodes reach this process."""
         return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def release(self) -> None:
-        """End the actors, and with them what they started. Safe to call twice."""
+        """End the actors and all processes that they have started. Safe to call twice."""
         for host in self._hosts:
             host.close()
         self._hosts = []
@@ -193,10 +197,13 @@ class RayGpuCluster:
 def nodes_with_gpus(
     alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None, resource_request: ResourceRequest
 ) -> tuple[list[Mapping[str, Any]], int]:
-    """Return which of `ray.nodes()` serve `ranks` ranks, and how many each: as asked, or as many as nodes have.
+    """Choose nodes for `ranks` ranks from `alive` (entries of `ray.nodes()`); return them and the ranks per node.
 
-    Nodes with a rank's resource come first, in the order of their ranks, then others in that of their addresses.
-    Raises Unavailable if there are not enough of them that have what is in `resource_request` too.
+    gpus_per_node:    ranks per node; None to use the nodes' number of GPUs
+    resource_request: resources that a node must have in addition to GPUs
+
+    Nodes with a rank's resource come first, ordered by rank, then the others, ordered by address. Raises Unavailable if
+    there are not enough suitable nodes.
     """
     suitable = [node for node in alive if resource_request.fits(node["Resources"], node.get("Labels") or {})]
     most = max((int(node["Resources"].get("GPU", 0)) for node in suitable), default=0)

@@ -1,4 +1,4 @@
-"""Connections of the HTTP server within bounds, so that nobody without a token can keep others from it."""
+"""Limits for connections of the HTTP server, so that clients without a token cannot block it for others."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_IDLE, MAX_IDLE_OF_ADDRESS = 512, 128
-"""Connections without a request that is being answered: in all, and of one address."""
+"""Maximum number of idle connections (no request is being answered): in total, and per client address."""
 ARRIVAL_LIMIT_S = 20.0
-"""How long a request may take to arrive, and a client to take in what is sent to it."""
+"""Time limit for a request to arrive, and for a client to receive data that are ready to be sent."""
 MAX_HEADERS, MAX_HEAD_BYTES = 100, 2**16
 REFUSED_S = 1.0
-"""How long a connection stays open, unread, after a refused request: its client cannot send the next one earlier."""
+"""How long a connection stays open, without being read, after a refused request. This slows down bad clients."""
 
 
 class IdleConnections:
-    """Connections on which the server waits for the client, the longest-waiting first.
+    """Connections on which the server waits for the client, longest wait first.
 
-    They are open, without a complete request, between two requests, or do not take in their answer. Above the bounds
-    the one that has waited longest is closed: a client that means it sends its request within milliseconds, whereas
-    refusing new connections would let whoever came first keep out all others of the same address.
+    The client has not sent a complete request yet, is between two requests, or does not receive its answer. If there
+    are too many such connections, the one that has waited longest is closed. Honest clients send their request within
+    milliseconds, so they are not affected. If new connections were refused instead, the first client could keep out all
+    others with the same address.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class IdleConnections:
         self._by_address: defaultdict[str, dict[BoundedHttp, None]] = defaultdict(dict)
 
     def add(self, connection: BoundedHttp) -> None:
-        """Count a connection that waits from now on, and close the oldest if there are too many."""
+        """Add a connection that waits from now on. If there are too many, close the one that has waited longest."""
         self.discard(connection)
         of_address = self._by_address[connection.address]
         self._all[connection] = of_address[connection] = None
@@ -40,7 +41,7 @@ class IdleConnections:
             next(iter(self._all)).abort()
 
     def discard(self, connection: BoundedHttp) -> None:
-        """Forget a connection that has a request to be answered, or is closed."""
+        """Remove a connection that no longer waits for its client: it has a complete request, or is closed."""
         if self._all.pop(connection, connection) is None:
             of_address = self._by_address[connection.address]
             del of_address[connection]
@@ -49,7 +50,7 @@ class IdleConnections:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection of uvicorn with limits for what its client has to do. idle: those of the server."""
+    """A uvicorn connection with time limits for its client. idle: the server's idle connections"""
 
     def __init__(self, *arguments: Any, idle: IdleConnections, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -70,7 +71,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on, unless the head of the request is too large."""
+        """Process received data. Refuses a request with a head that is too large."""
         if self._is_refused:
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
@@ -95,14 +96,14 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Wait no more for the client, unless it has its answer already."""
+        """Stop waiting for the client, because its request is complete, unless it is already answered."""
         self._has_head = True
         if not self.cycle.response_complete:
             self._stop_waiting()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait until the client has taken in the answer, and for its next request."""
+        """Wait for the client again: for it to receive the answer, and for its next request."""
         is_last = not self.pipeline
         super().on_response_complete()
         if is_last:
@@ -118,7 +119,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._stop_waiting()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a request, and read nothing more; the connection closes a little later."""
+        """Refuse a request and stop reading. The connection closes after `REFUSED_S`."""
         self._is_refused = True
         self.flow.pause_reading()
         head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {len(msg)}\r\n"
@@ -126,7 +127,7 @@ class BoundedHttp(HttpToolsProtocol):
         self.loop.call_later(REFUSED_S, self.transport.close)
 
     def abort(self) -> None:
-        """Close the connection, whatever is still to be sent."""
+        """Close the connection immediately, without sending the remaining data."""
         self._stop_waiting()
         self.transport.abort()
 

@@ -1,7 +1,7 @@
-"""What the proxies of Ray Serve answer themselves, under `/-/`: their health to who asks for this host, no more.
+"""Restricts the paths `/-/` that the proxies of Ray Serve answer themselves: only the health check remains.
 
-Ray calls what RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names, `chorale.runners.ray.proxy_guard:guards`, in each proxy.
-It must be in the environment of the processes that start the cluster.
+Set RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH to `chorale.runners.ray.proxy_guard:guards`, which Ray then calls in each
+proxy. The variable must be in the environment of the processes that start the cluster.
 """
 
 import ipaddress
@@ -12,14 +12,16 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def guards() -> list[Any]:
-    """Return the middlewares of a proxy, as Ray asks for them."""
+    """Return the middlewares for a proxy; Ray calls this."""
     from starlette.middleware import Middleware  # noqa: PLC0415  # Serve's own, which not everybody has
 
     return [Middleware(ProxyGuard)]
 
 
 class ProxyGuard:
-    """Middleware: of `/-/` only the health is answered, and on loopback only to requests that name this machine."""
+    """Middleware that answers 404 to all of `/-/` except the health check. On loopback, the health check also requires
+    a Host header that names this machine.
+    """
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -39,7 +41,7 @@ def _arrived_on_loopback(scope: Any) -> bool:
     try:
         return ipaddress.ip_address((scope.get("server") or ("",))[0]).is_loopback
     except ValueError:
-        return True  # a socket without an address: of this machine
+        return True  # a socket without an address is local
 
 
 def _host_name(scope: Any) -> str:

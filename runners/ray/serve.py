@@ -1,4 +1,4 @@
-"""An ASGI application in a cluster: in an actor that listens itself, until somebody stops it, or on Ray Serve."""
+"""Serves an ASGI application in a Ray cluster: from an actor with its own HTTP server, or with Ray Serve."""
 
 import logging
 import signal
@@ -23,10 +23,11 @@ NOT_STARTED = "the application did not start"
 
 
 class HttpServer:
-    """Listens on `host` and `port` and serves what `build` returns, from when it is made; an actor's class.
+    """Serves the application that `build` returns, on `host` and `port`. The constructor starts it. This is the class
+    of an actor.
 
-    Above `MAX_CONNECTIONS` at once requests are answered with 503; connections without a request have bounds of their
-    own, see `http_connections`. Addresses of clients are those of connections: headers of proxies are not believed.
+    With more than `MAX_CONNECTIONS` connections, requests are answered with 503. Idle connections have separate limits,
+    see `http_connections`. A client's address is that of its connection; headers of proxies are ignored.
     """
 
     def __init__(self, build: Callable[[], Any], host: str, port: int) -> None:
@@ -54,16 +55,16 @@ class HttpServer:
         self._thread.start()
 
     def problem(self) -> str:
-        """Return why requests are not answered, "" where they are, once that is decided; within `START_LIMIT_S`."""
+        """Wait for the end of the start, at most `START_LIMIT_S`; return why it failed, "" if it succeeded."""
         deadline_s = time.monotonic() + START_LIMIT_S
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
         return "" if self._server.started else self._problem or NOT_STARTED
 
     def stop(self) -> None:
-        """Answer the requests that have come, end the application, and return, after about `STOP_LIMIT_S` at most.
+        """Answer the requests that have arrived and end the application. Takes at most about `STOP_LIMIT_S`.
 
-        An application with `state.stopping`, an event, is told by it to end its streams.
+        If the application has an event `state.stopping`, it is set, so that the application ends its streams.
         """
         stopping = getattr(getattr(self._application, "state", None), "stopping", None)
         if stopping is not None:
@@ -72,12 +73,14 @@ class HttpServer:
         self._thread.join(STOP_LIMIT_S + 1)
 
     def _listened_to(self, application: Any) -> Any:
-        """Return `application` with a record of why it did not start; uvicorn only logs that."""
+        """Wrap `application` to record why its start failed, because uvicorn only logs the reason."""
 
         async def listening(scope: Any, receive: Any, send: Any) -> None:
             async def noting(message: Any) -> None:
                 if message["type"] == "lifespan.startup.failed":
-                    self._reason = message.get("message", "").strip().rpartition("\n")[2]  # of a traceback, its end
+                    self._reason = (
+                        message.get("message", "").strip().rpartition("\n")[2]
+                    )  # the last line of a traceback
                 await send(message)
 
             await application(scope, receive, noting if scope["type"] == "lifespan" else send)
@@ -89,16 +92,16 @@ class HttpServer:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             with socket.create_server((host, port), family=family, backlog=BACKLOG) as listening:
                 self._server.run(sockets=[listening])
-        except SystemExit:  # uvicorn's way to say that the application did not start
+        except SystemExit:  # uvicorn raises this if the application does not start
             self._problem = ": ".join(filter(None, (NOT_STARTED, self._reason)))
-        except Exception as error:  # told to who asks: nobody else hears what ends a thread
+        except Exception as error:  # kept for `problem`, because nobody sees errors of a thread
             self._problem = f"{type(error).__name__}: {error}"
 
 
 MAX_CONCURRENT_REQUESTS = 1000
 REPLICA_TIMEOUT_S = 15.0
 HEAD_RESOURCE = "node:__internal_head__"
-"""Every Ray head has one of it; who takes a little lives there."""
+"""Resource of which Ray's head has one unit. An actor that needs a little of it runs on the head."""
 HEAD_RESOURCE_AMOUNT = 0.001
 ON_HEAD: Mapping[str, Any] = {"num_cpus": 0, "resources": {HEAD_RESOURCE: HEAD_RESOURCE_AMOUNT}}
 START_TIMEOUT_S, STOP_TIMEOUT_S = START_LIMIT_S + 30.0, STOP_LIMIT_S + 5.0
@@ -109,11 +112,11 @@ _log = logging.getLogger("chorale.serve")
 def serve_application(
     build: Callable[[], Any], host: str, port: int, address: str | None, ready: Callable[[], None]
 ) -> None:
-    """Serve what `build` returns, an ASGI application made in an actor on the head, until SIGINT or SIGTERM.
+    """Serve the ASGI application that `build` returns until SIGINT or SIGTERM. It runs in an actor on the head.
 
-    The actor listens on `host` of the head itself; Ray makes it again when its process dies. `ready` is called once
-    requests are answered; then the log says with --verbose which ports are open to whom. Unavailable if the port is
-    taken or the cluster does not start.
+    The actor itself listens on `host` of the head; Ray restarts it if its process dies. `ready` is called when requests
+    can be answered; after that, the debug log (--verbose) lists the open ports and who can reach them. Raises
+    Unavailable if the port is taken or the cluster does not start.
     """
     with RayCluster(address):
         actor: Any = ray.remote(HttpServer)
@@ -142,11 +145,11 @@ def serve_application(
 
 
 def application_of(build: Callable[[], Any]) -> Any:
-    """Return the Serve application: one replica that serves the result of `build`.
+    """Return the Ray Serve application: one replica that serves the result of `build`.
 
-    It runs on the head, where the service's folder and files are.
+    It runs on the head, because the service's folder and files are there.
     """
-    from ray import serve  # noqa: PLC0415  # a second to import
+    from ray import serve  # noqa: PLC0415  # importing it takes a second
 
     def application() -> Any:  # Serve takes only plain functions for builders
         # Let the replica, in which this runs, listen on the address of its node; Serve would take all interfaces.

@@ -23,7 +23,7 @@ Computation = Callable[[Any, Progress], Any]
 class TaskFailureKind(StrEnum):
     """Why a computation has no result."""
 
-    REFUSED = "refused"  # a ChoraleError: what was asked for cannot be had
+    REFUSED = "refused"  # a ChoraleError: the request cannot be fulfilled
     CRASH = "crash"  # a bug, or every worker died
     MEMORY = "memory"
     CANCELLED = "cancelled"
@@ -38,7 +38,7 @@ class TaskFailure:
 
 
 class _Board:
-    """An actor to which computations report their progress, and that they have taken too much memory."""
+    """An actor that collects reports of computations: their progress, and whether they exceeded their memory."""
 
     def __init__(self) -> None:
         self._progress: dict[str, tuple[int, int]] = {}
@@ -55,14 +55,14 @@ class _Board:
         self._too_large.add(key)
 
     def take_too_large(self, key: str) -> bool:
-        """Return whether the computation was marked, and forget it."""
+        """Return whether the computation was marked as too large, and remove the mark."""
         is_marked = key in self._too_large
         self._too_large.discard(key)
         return is_marked
 
 
 def _run(computation: Computation, argument: Any, board: Any, key: str, memory_bytes: int) -> Any:
-    if ray.get(board.take_too_large.remote(key)):  # the worker before this one was stopped for that
+    if ray.get(board.take_too_large.remote(key)):  # the previous worker was stopped for using too much memory
         raise MemoryError
 
     def stop() -> None:
@@ -74,7 +74,7 @@ def _run(computation: Computation, argument: Any, board: Any, key: str, memory_b
 
 
 class RayTaskBackend:
-    """Runs computations as Ray tasks of one CPU each; the memory that each announces is reserved.
+    """Runs computations as Ray tasks, each with one CPU and a reservation of its announced memory.
 
     A task whose worker dies is restarted, so `computation` must be pure. Not thread-safe.
     """
@@ -87,27 +87,27 @@ class RayTaskBackend:
 
     @property
     def cpus(self) -> int:
-        """CPUs of the whole cluster."""
+        """Number of CPUs of the cluster."""
         return int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
 
     @property
     def largest_memory_bytes(self) -> int:
-        """Memory of the node that has most: more than that no task will ever get."""
+        """Memory in bytes of the node with the most memory, an upper limit for every task."""
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return max((int(node["Resources"].get("memory", 0)) for node in nodes if node["Alive"]), default=0)
 
     def start(self, key: str, computation: Computation, argument: Any, memory_bytes: int) -> None:
-        """Begin `computation(argument, progress)` as soon as a node has room."""
+        """Queue `computation(argument, progress)`. It starts as soon as a node has a free CPU and enough memory."""
         task = self._run.options(memory=memory_bytes)
         self._references[key] = task.remote(computation, argument, self._board, key, memory_bytes)
 
     def cancel(self, key: str) -> None:
-        """Kill the worker of `key`; `ended` reports it as cancelled, unless it ended before."""
+        """Kill the worker of `key`. `ended` then reports it as cancelled, unless it had already ended."""
         if key in self._references:
             ray.cancel(self._references[key], force=True)
 
     def progress(self) -> dict[str, tuple[int, int]]:
-        """Return what changed since the last call: (done, total) by key."""
+        """Return the progress that changed since the last call: key -> (done, total)."""
         return dict(ray.get(self._board.take.remote()))
 
     def ended(self, timeout_s: float) -> dict[str, Completion[Any]]:

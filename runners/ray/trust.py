@@ -1,4 +1,5 @@
-"""Check whether a Ray cluster requires a token. Joining one that does not lets anybody run code there and here."""
+"""Checks whether a Ray cluster requires a token. In a cluster without one, anybody can run code on all its machines,
+including this one once it has joined."""
 
 import os
 
@@ -13,9 +14,9 @@ _PATIENCE_S = 5.0
 
 
 def require_authentication(address: str) -> None:
-    """Raise InvalidInput if the cluster at HOST:PORT or ray://HOST:PORT answers somebody without a token.
+    """Raise InvalidInput if the cluster at HOST:PORT or ray://HOST:PORT answers requests without a token.
 
-    A cluster that does not answer at all passes: joining it says why.
+    A cluster that does not answer at all passes, because joining it will report the reason.
     """
     answers = _answers_anybody(address)
     if answers is None and not _has_token():

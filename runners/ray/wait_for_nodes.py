@@ -1,4 +1,4 @@
-"""Waits until a Ray cluster that is starting has all of its nodes: `python -m chorale.runners.ray.wait_for_nodes`."""
+"""Waits until all nodes of a new Ray cluster have joined: `python -m chorale.runners.ray.wait_for_nodes`."""
 
 import sys
 import time
@@ -24,13 +24,13 @@ def wait_for_nodes(address: str, count: int, limit_s: float = LIMIT_S) -> None:
                         return
                     time.sleep(_POLL_S)
         except Unavailable:
-            time.sleep(_POLL_S)  # the head is not there yet
+            time.sleep(_POLL_S)  # the head has not started yet
     rule = f"a Ray cluster must have {count} nodes within {limit_s:.0f} s"
     raise Unavailable(rule, f"{len(alive)} at {address}", "see the log of its nodes")
 
 
 def main() -> None:
-    """Wait for the cluster at the address and with the number of nodes that the command line names."""
+    """Wait for a cluster. The arguments on the command line are its address and its number of nodes."""
     try:
         wait_for_nodes(sys.argv[1], int(sys.argv[2]))
     except ChoraleError as error:

@@ -1,6 +1,6 @@
 """Check whether the head of a Ray cluster answers.
 
-Ray itself takes minutes to notice that it does not, and then ends the process that uses it.
+Ray itself takes minutes to notice that the head does not answer, and then ends the process that uses Ray.
 """
 
 import os
@@ -15,12 +15,12 @@ LOOK_S = 0.2
 SILENCE_LIMIT_S = 10.0
 PING_S = 3.0
 NOTICE_S = 1.0
-LEAST_FAILURES = 3  # this process may have been stopped itself
+LEAST_FAILURES = 3  # more than one, because this process may have been stopped meanwhile
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty settings
 
 
 class ClusterLost(Unavailable):
-    """The cluster of a campaign works no more."""
+    """Raised if the cluster of a campaign does not work any more."""
 
     def __init__(self, value: str) -> None:
         way_out = "start the cluster again, then go on with --resume"
@@ -28,21 +28,21 @@ class ClusterLost(Unavailable):
 
 
 LossHandler = Callable[[ClusterLost], None]
-"""Called from a thread when the cluster of this process is lost and nobody calls `check`. Ray may never answer
-this process by then, so all that helps is to end it."""
+"""Called from a thread if this process's cluster is lost and nobody calls `check`. Calls of Ray may then hang for
+ever, so the handler should end the process."""
 
 _handlers: list[LossHandler] = []
 
 
 def handle_loss(handler: LossHandler) -> None:
-    """Have `handler` called when a cluster that this process uses from now on is lost."""
+    """Set the handler for the loss of clusters that this process connects to from now on."""
     _handlers[:] = [handler]
 
 
 def end_with_raylet() -> None:
-    """End this worker, with everything that its threads hold, as soon as the raylet that started it ends.
+    """Make this worker end as soon as the raylet that started it ends, even if its threads are busy.
 
-    Ray restarts its actors elsewhere. Without this, a worker with busy threads stays.
+    Ray then restarts the worker's actors elsewhere. Without this, a worker with busy threads would keep running.
     """
     raylet = os.getppid()
 
@@ -55,7 +55,7 @@ def end_with_raylet() -> None:
 
 
 class ClusterWatch:
-    """Asks the head of a cluster, at `address`, now and then, from a thread."""
+    """Checks periodically, in a thread, whether a cluster's head at `address` answers."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -85,7 +85,7 @@ class ClusterWatch:
             if self._closed.wait(LOOK_S if self._loss else PING_S):
                 return
         if not self._closed.wait(NOTICE_S) and not self._is_known and self._handler is not None:
-            self._handler(self._loss)  # whoever should have asked waits for Ray
+            self._handler(self._loss)  # the thread that should have called `check` is waiting for Ray
 
 
 def head_answers(address: str, timeout_s: float) -> bool:

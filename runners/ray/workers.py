@@ -1,4 +1,4 @@
-"""The workers of a campaign on Ray: tasks build, actors measure."""
+"""The workers of a campaign on Ray: tasks build programs, actors measure them."""
 
 import logging
 import math
@@ -40,15 +40,15 @@ _log = logging.getLogger("chorale.ray")
 
 
 class MeasureWorker(CampaignWorker):
-    """Runs inside an actor. Requests come pickled: Ray's own pickler is slow with thousands of instructions."""
+    """Runs inside an actor. Requests are pickled beforehand: Ray's pickler is slow for thousands of instructions."""
 
     def measure_on_node(self, request: bytes) -> tuple[str, Completion[Outcome]]:
-        """Return the node that this runs on, and the completion."""
+        """Measure a pickled request; return the id of this node and the completion."""
         return str(ray.get_runtime_context().get_node_id()), self.measure(pickle.loads(request))  # noqa: S301 (ours)
 
 
 def build_on_node(worker: bytes, request: bytes) -> Completion[BuildResult | BuildFailure]:
-    """Build in a Ray task, with the builder that this process has had since its first build."""
+    """Build a pickled request in a Ray task. The process keeps its builder from one build to the next."""
     return _builder(worker).build(pickle.loads(request))  # noqa: S301 (from the same campaign)
 
 
@@ -60,7 +60,7 @@ def _builder(worker: bytes) -> CampaignWorker:
 
 @dataclass(slots=True, eq=False)
 class _Measurer:
-    """An actor. ready: done when it has started, with its node."""
+    """An actor that measures. ready: reference that is done when the actor has started; its value is the node's id"""
 
     actor: Any
     ready: Any
@@ -69,7 +69,7 @@ class _Measurer:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A request that waits or is worked on; `deadline_s` counts from when it was sent."""
+    """A request that is waiting or being executed. deadline_s: set when the request is sent to a worker"""
 
     request: Any
     limit_s: float
@@ -87,10 +87,11 @@ class _Call:
 class RayWorkers:
     """Implements `Workers` on a local or an existing cluster: `builders` tasks at a time, `measurers` actors.
 
-    A build takes one CPU, a measurer holds `needs` for the whole campaign. What dies is done again, at most
-    `MAX_ATTEMPTS` times; then the value is a failure of kind crash. Measurements that fail are tried again as `RETRIES`
-    says, on another node if one is suitable; those that hang are tried again, once, only there. With `alone` a
-    measurer has its machine for itself while it measures, as far as other campaigns go.
+    A build takes one CPU; a measurer reserves `needs` for the whole campaign. If a worker dies, its request is
+    repeated, at most `MAX_ATTEMPTS` times in total; then the result is a failure of kind crash. Failed measurements are
+    repeated as often as `RETRIES` says, on another node if one is suitable. A measurement that hangs is repeated once,
+    and only if there is another node. With `alone`, no other campaign measures on a measurer's machine at the same
+    time.
 
     Raises Unavailable if no node has what a measurer needs within `needs.patience_s`.
     """
@@ -163,7 +164,7 @@ class RayWorkers:
         self._cluster.close()
 
     def _send(self) -> None:
-        """Send requests to those who are free."""
+        """Send waiting requests to free workers."""
         busy = [call.measurer for call in self._running.values()]
         for _ in range(min(len(self._builds), self._builders - busy.count(None))):
             call = self._builds.popleft()
@@ -179,7 +180,7 @@ class RayWorkers:
         self._running[reference] = call
 
     def _settle(self, timeout_s: float) -> None:
-        """Wait for the first event, then take everything that has happened: starts, results, deaths, hangs."""
+        """Wait for the first event, then handle all events so far: starts, results, deaths, hangs."""
         starting = {one.ready: one for one in self._measurers if not one.node}
         references = [*starting, *self._running]
         if references and ray.wait(references, num_returns=1, timeout=timeout_s)[0]:
@@ -230,7 +231,7 @@ class RayWorkers:
                 self._measured(call, *answer)
 
     def _measured(self, call: _Call, node: str, completion: Completion[Outcome]) -> None:
-        """Pass on a measurement, or have one that failed done again."""
+        """Deliver the result of a measurement, or repeat a failed measurement."""
         outcome = completion.value
         if isinstance(outcome, RunFailure):
             elsewhere = self._has_alternative_to(node)
@@ -246,7 +247,7 @@ class RayWorkers:
     def _died(self, call: _Call, error: Exception) -> None:
         rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
         failure = Unavailable(rule, error, "look for a lack of memory on the nodes, or use fewer workers")
-        if call.measurer is None:  # Ray has tried again itself
+        if call.measurer is None:  # Ray has already repeated the build
             call.future.set_result(build_failure(failure))
             return
         _log.warning("a Ray worker died; a new one does its task again")
@@ -259,7 +260,7 @@ class RayWorkers:
             call.future.set_result(run_failure(failure))
 
     def _new_measurer(self, away_from: str = "") -> _Measurer:
-        """Start an actor on any suitable node but `away_from`. Those that hold nothing are spread over the nodes."""
+        """Start an actor on any suitable node except `away_from`. Actors that reserve nothing are spread over nodes."""
         needs = self._needs
         options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": dict(needs.resources)}
         selector = {**needs.labels, **({NODE_LABEL: f"!in({away_from})"} if away_from else {})}
@@ -276,7 +277,7 @@ class RayWorkers:
         self._measurers[self._measurers.index(measurer)] = self._new_measurer(away_from)
 
     def _has_alternative_to(self, node: str) -> bool:
-        """Return whether another live node has the resources that a measurer needs, free or in use."""
+        """Return whether a live node other than `node` has the resources for a measurer, whether free or in use."""
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         return any(
             one["Alive"] and one["NodeID"] != node and self._needs.fits(one["Resources"], one.get("Labels") or {})
@@ -291,7 +292,9 @@ class RayWorkers:
             raise
 
     def _await_room(self) -> None:
-        """Wait for a measurer to start and for a CPU to build on; asking is what makes a cluster grow by itself."""
+        """Wait until a measurer has started and a CPU is free for builds. Pending requests make autoscaling clusters
+        grow.
+        """
         deadline_s = time.monotonic() + self._needs.patience_s
         while not any(one.node for one in self._measurers) or self._cluster.free_cpus < 1:
             self._settle(0.2)
@@ -304,5 +307,5 @@ class RayWorkers:
 
 
 def _node_of(_actor: Any) -> str:
-    """Return the node on which this runs; called inside an actor as soon as it has started."""
+    """Return the id of the current node. Runs inside an actor, to find out when it has started."""
     return str(ray.get_runtime_context().get_node_id())

@@ -1,1 +1,1 @@
-"""Replays tables of measurements that were made earlier, elsewhere."""
+"""Replays recorded tables of measurements from other machines."""

@@ -1,4 +1,4 @@
-"""RecordedRunner: answers with what was measured once, elsewhere, for developing ways of tuning without the machine."""
+"""RecordedRunner: replays measurements recorded elsewhere, so that tuning can be developed without the machine."""
 
 import re
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 
 TOPOLOGIES = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
-"""Fabrics of the shipped table, and the spec of each."""
+"""Fabric in the shipped table -> spec of its topology."""
 
-RECORDED_DTYPE = "float32"  # of all that was recorded
-DEFAULT_BUFFER_BYTES = 2**22  # what the runtime takes unless it is told
-_NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # how the recorded programs say what they were made with
+RECORDED_DTYPE = "float32"  # element type of all recorded runs
+DEFAULT_BUFFER_BYTES = 2**22  # the runtime's default
+_NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # parameters in the names of recorded programs
 
 
 class RecordedRunner:
@@ -36,10 +36,10 @@ class RecordedRunner:
     A program stands for the recorded schedule of `generator` with its collective and placement and with the k,
     instances and buffers of `RunRequest.settings` (or, if missing there, with those in the program's name, as in the
     recorded programs themselves), or for the recorded schedule `schedule`. So a schedule that was synthesized here gets
-    the time of the generator's schedule with the same settings. Repetitions are drawn from the record by the seed, see
-    `chorale.runners.recorded.table`: the same request always has the same outcome. Programs that were not recorded, or
-    that fell back to the library, are rejected. The algorithm `rccl` is the library's fastest recorded launch at each
-    size, with any settings.
+    the time of the generator's schedule with the same settings. The seed determines how repetitions are drawn from the
+    record (see `chorale.runners.recorded.table`), so equal requests have equal outcomes. Programs that were not
+    recorded, or that fell back to the library, are rejected. The algorithm `rccl` is the library's fastest recorded
+    launch at each size, with any settings.
     """
 
     name = "recorded"
@@ -51,11 +51,10 @@ class RecordedRunner:
         buffer_bytes: int | None = None,
         schedule: str | None = None,
     ) -> None:
-        """`table`: None for the shipped one
-
-        generator:    whose schedules are looked up
+        """table:        recorded measurements; None for the shipped table
+        generator:    generator of the schedules that are looked up
         schedule:     the recorded schedule that every program stands for, if k and instances do not determine it
-        buffer_bytes: for programs without their own setting; None for the runtime's default
+        buffer_bytes: buffer size for programs that do not set one; None for the runtime's default
         """
         self._table = mi250_table() if table is None else table
         self._generator = generator
@@ -63,13 +62,13 @@ class RecordedRunner:
         self._buffer_bytes = DEFAULT_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the vendors' libraries that were measured with `collective` anywhere."""
+        """Return the vendors' libraries for which `collective` was recorded on any fabric."""
         table = self._table
         made = (one for fabric in table.fabrics for one in table.libraries(fabric, collective))
         return tuple(dict.fromkeys(one.origin.generator.lower() for one in made))
 
     def submit(self, request: RunRequest) -> Outcome:
-        """Return what the record has for every program and library algorithm at every size."""
+        """Return the recorded times of every program and library algorithm at every size."""
         environment = self._environment()
         if (fault := validate_request(request, self.library, _faults)) is not None:
             return RunFailure(*fault, environment=environment)
@@ -79,7 +78,7 @@ class RecordedRunner:
             return RunFailure(refused.kind, refused.message, environment=environment)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
     def _results(self, request: RunRequest) -> Iterator[tuple[str, tuple[SizeMeasurement, ...]]]:
         fabric = self._fabric(request.topology)

@@ -1,10 +1,10 @@
 """Recorded runs by their configuration, and repetitions drawn from them.
 
-A recorded time is the mean of many calls in one launch, and most configurations were launched once. But every launch
-whose schedule did not serve calls out of place timed the library instead: one operation, measured in as many launches
-as there are schedules. Their deviations from the median show how launches vary. A drawn repetition is a recorded time
-multiplied by such a deviation for the same fabric and size, so it stands for a launch. The record does not contain
-differences between calls, drift, or schedules that vary more or less than the library.
+A recorded time is the mean of many calls in one launch, and most configurations were launched only once. But launches
+of schedules that could not serve calls out of place timed the library instead. So the library was measured in many
+launches, and their deviations from the median show how much launches vary. A drawn repetition is a recorded time
+multiplied by one of these deviations for the same fabric and size, so it represents a launch. The record says nothing
+about differences between calls, about drift, or about schedules that vary more or less than the library.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class ScheduleOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RecordedConfiguration:
-    """Everything that was set for recorded runs, but for the size.
+    """All settings of recorded runs except the size.
 
-    buffer_bytes: of each connection's buffer, None for what the runtime takes by itself
+    buffer_bytes: size of each connection's buffer, None for the runtime's default
     in_place:     whether input and output shared memory
     """
 
@@ -100,12 +100,11 @@ class RecordedRun:
 
 
 def read_runs(text: str) -> tuple[RecordedRun, ...]:
-    """Return the runs of a table, in its order: two for each row, one out of place and one in place.
+    """Return the runs in the text of a table, in order: two for each row, one out of place and one in place.
 
-    An empty cell means that something does not apply: a row without a time gives no run. Rows of size 0, which the
-    test programs print when the ranks get nothing each, give none either. `N/A` in place of a count of wrong elements
-    means that nobody checked. Raises InvalidInput, with the number of the
-    line, for a table that lacks columns and for cells that are not numbers.
+    A row without a time gives no run, and neither does a row of size 0, which test programs print if each rank's part
+    is empty. `N/A` instead of the number of wrong elements means that results were not checked. Raises InvalidInput,
+    with the line number, if columns are missing or cells are not numbers.
     """
     try:
         table = csv.DictReader(io.StringIO(text, newline=""))
@@ -142,13 +141,14 @@ def _runs(cells: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
 
 
 MIN_SLOWDOWN = 1.5
-"""Out of place over in place; a single run may be an accident, so that it takes as many as witnesses below."""
+"""Ratio of times out of place to in place that counts as far slower. MIN_WITNESSES runs must reach it, because a single
+run may be an accident."""
 
 SAME_TIME = 0.03
-"""Most times of one algorithm differ by less than this."""
+"""Relative difference within which two times may come from the same algorithm."""
 
 MIN_SAME_SHARE = 0.5
-"""The part of the other schedules that must take the same time, in the median over sizes and buffers."""
+"""Fraction of the other schedules that must take the same time (median over sizes and buffers)."""
 
 MIN_WITNESSES = 3
 """Number of runs that must be far slower, or of schedules whose times must agree, to conclude that no schedule ran."""
@@ -163,14 +163,16 @@ MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]
 
 
 def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
-    """Return the schedules among `runs` that the runtime never executed out of place, and the largest size at which it
-    did not execute each in place either, 0 if there is none. The library's own runs must not be among them.
+    """Return the schedules that the runtime never executed out of place. The value of each is the largest size at which
+    it was not executed in place either, 0 if there is none.
+
+    runs: runs of schedules, without runs of the library itself
     """
     grouped: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
     for run in runs:
         grouped[run.configuration, run.size_bytes].append(run.time_s)
     times_s = {key: median(times) for key, times in grouped.items()}
-    # Times out of place over those in place, for each buffer.
+    # Ratios of times out of place to times in place: one for each buffer size.
     ratios: dict[ScheduleOrigin, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (configuration, size_bytes), out_s in times_s.items():
         other = RecordedConfiguration(configuration.origin, configuration.buffer_bytes, in_place=True)
@@ -180,13 +182,15 @@ def find_fallbacks(runs: Iterable[RecordedRun]) -> dict[ScheduleOrigin, int]:
 
 
 def _far_slower(ratios: Mapping[ScheduleOrigin, Mapping[int, list[float]]]) -> set[ScheduleOrigin]:
-    """Return the schedules with enough runs that take far longer out of place."""
+    """Return the schedules that take far longer out of place than in place, in at least MIN_WITNESSES runs."""
     far = {origin: sum(r >= MIN_SLOWDOWN for at in sizes.values() for r in at) for origin, sizes in ratios.items()}
     return {origin for origin, runs in far.items() if runs >= MIN_WITNESSES}
 
 
 def _alike(times: MedianTimes) -> set[ScheduleOrigin]:
-    """Return the schedules that take as long out of place as the others do: schedules differ, the library does not."""
+    """Return the schedules that take the same time out of place as most others. This shows that the library ran
+    instead, because different schedules would take different times.
+    """
     together: dict[object, dict[ScheduleOrigin, float]] = defaultdict(dict)
     for (configuration, size_bytes), time_s in times.items():
         origin = configuration.origin
@@ -213,17 +217,20 @@ def _largest_small(ratios: Mapping[int, list[float]]) -> int:
 
 
 MIN_LAUNCHES = 3
-"""Least number of launches of the same thing whose deviations from their median are meaningful."""
+"""Minimum number of equal launches for which deviations from the median are meaningful."""
 
 SAME_SETTINGS_TOLERANCE = 0.1
-"""Several times of one configuration that are further above the fastest were made with other settings, unrecorded."""
+"""If a configuration has several times, those that exceed the fastest by more than this share are assumed to have had
+other settings that were not recorded."""
 
 
 def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list[float]]:
-    """Return times of launches over their median, by fabric and size; none where nothing was launched often enough.
+    """Return (fabric, size) -> times of launches divided by the median of equal launches.
 
-    `runs` must all be of the library's own algorithm. They are of the same thing if fabric, collective, placement,
-    buffer and size are.
+    runs: runs of the library's own algorithm
+
+    Launches are equal if fabric, collective, placement, buffer and size are equal. Fewer than MIN_LAUNCHES equal ones
+    are ignored.
     """
     same: dict[tuple[str, str, bool, int | None, int], list[float]] = defaultdict(list)
     for run in runs:
@@ -238,7 +245,7 @@ def launch_deviations(runs: Iterable[RecordedRun]) -> dict[tuple[str, int], list
 
 
 LIBRARY_GENERATORS = ("RCCL", "NCCL")
-"""Generators that are a vendor's library: what they did is the baseline, not a schedule."""
+"""Generators that are a vendor's library. Their runs are baselines, not schedules."""
 
 MI250_SOURCE = (
     "rccl-tests on two boxes of 16 MI250 GPUs each, and on half of each box; ForestColl and TACCL schedules run in "
@@ -270,16 +277,16 @@ class RecordedTable:
 
     @property
     def fabrics(self) -> tuple[str, ...]:
-        """Everything that was measured on, in the order of the table."""
+        """Names of all fabrics with measurements, in the order of the table."""
         return tuple(dict.fromkeys(configuration.origin.fabric for configuration in self._runs))
 
     def collectives(self, fabric: str) -> tuple[str, ...]:
-        """Return what was measured on `fabric`, in the order of the table."""
+        """Return the collectives that were measured on `fabric`, in the order of the table."""
         found = (one.origin.collective for one in self._runs if one.origin.fabric == fabric)
         return tuple(dict.fromkeys(found))
 
     def configurations(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
-        """Return all configurations of schedules, in the order of the table; those that fell back are among them."""
+        """Return all configurations of schedules, in the order of the table, including those that fell back."""
         return self._measured(fabric, collective, by_library=False)
 
     def libraries(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
@@ -291,9 +298,9 @@ class RecordedTable:
         return tuple(sorted(self._runs.get(configuration, {})))
 
     def times_s(self, configuration: RecordedConfiguration, size_bytes: int) -> tuple[float, ...]:
-        """Return the recorded time of each launch, as it was recorded, fallen back or not.
+        """Return the recorded time of each launch, even if the runtime fell back to the library.
 
-        Raises InvalidInput for what was not measured.
+        Raises InvalidInput if there is no measurement.
         """
         return tuple(run.time_s for run in self._at(configuration, size_bytes))
 
@@ -303,14 +310,14 @@ class RecordedTable:
         return largest is not None and (not configuration.in_place or size_bytes <= largest)
 
     def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether no element of any launch is known to be wrong, see `is_checked`.
+        """Return whether no launch is known to have wrong elements; see also `is_checked`.
 
-        InvalidInput for what was not measured.
+        Raises InvalidInput if there is no measurement.
         """
         return not any(run.wrong for run in self._at(configuration, size_bytes))
 
     def is_checked(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether the results of all launches were checked; InvalidInput for what was not measured."""
+        """Return whether the results of all launches were checked; InvalidInput if there is no measurement."""
         return all(run.wrong is not None for run in self._at(configuration, size_bytes))
 
     def draw_s(
@@ -318,9 +325,9 @@ class RecordedTable:
     ) -> tuple[float, ...]:
         """Return the seconds of `repeats` launches: each is a recorded time times a recorded deviation.
 
-        Of several times, only those with the settings of the fastest count, see `SAME_SETTINGS_TOLERANCE`. The
-        configuration and `seed` determine the draw, so that it does not depend on other draws. Without recorded
-        deviations the times are returned unchanged. Raises InvalidInput for what was not measured.
+        If there are several times, only those close to the fastest are used, see `SAME_SETTINGS_TOLERANCE`. The draw
+        depends on the configuration and `seed` only, not on other draws. Without recorded deviations, times are
+        returned unchanged. Raises InvalidInput if there is no measurement.
         """
         times_s = self.times_s(configuration, size_bytes)
         usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]
@@ -346,12 +353,12 @@ class RecordedTable:
 
 
 def is_library(configuration: RecordedConfiguration) -> bool:
-    """Return whether a vendor's library chose what to do."""
+    """Return whether the runs were made by a vendor's library rather than with a schedule."""
     return configuration.origin.generator in LIBRARY_GENERATORS
 
 
 @cache
 def mi250_table() -> RecordedTable:
-    """Return the measurements that are shipped, see `MI250_SOURCE`."""
+    """Return the shipped measurements, see `MI250_SOURCE`."""
     data = (files("chorale.runners.recorded") / "mi250-runs.csv.gz").read_bytes()
     return RecordedTable.read(decompress(data).decode())
