@@ -161,7 +161,7 @@ def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple
     for number, control in [*enumerate(controls), *([(NETWORK, network)] if task["network"] is not None else [])]:
         pid = os.fork()
         if pid == 0:
-            # Let go of what belongs to others, so that every end of file is noticed.
+            # Close descriptors of other processes, so that the end of every socket is noticed.
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for stream in streams:

@@ -121,7 +121,7 @@ def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its children
 _ANSWER_S = 1.0  # for what is left to say after a failure
-_SETTLE_S = 0.2  # for who was killed to be told from who complains of it
+_SETTLE_S = 0.2  # time until a killed rank can be distinguished from ranks that report its loss
 
 
 @cache
@@ -259,7 +259,9 @@ class LocalRanks(SocketRanks):
         return RunStopped(FailureKind.CRASH, f"rank {rank} failed: {message}", rank)
 
     def _death(self) -> RunStopped:
-        """Return who died of what. Whoever only loses a neighbour stays, so the first to die is the cause."""
+        """Return the failure for the death of a rank. Ranks that lose a neighbour stay, so the first death is the
+        cause.
+        """
         deadline = time.monotonic() + _ANSWER_S
         try:
             while (report := self._launcher.receive(deadline)) is not None:

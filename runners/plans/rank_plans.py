@@ -232,7 +232,7 @@ class PlanBuffers:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """A plan in use, with views of the input and output of this rank, which lie in `memory`."""
+    """A plan in use, with views of this rank's input and output in the shared memory."""
 
     bound: BoundPlan
     input: Vector

@@ -53,7 +53,7 @@ class ProcessSpec:
 
 
 class ProcessHandle(Protocol):
-    """A process that was started. It dies when whoever started it is gone, however that ended."""
+    """A started process. It is killed when the process that started it ends, however that ends."""
 
     def poll(self) -> int | None:
         """Return the exit code as `subprocess` does, -N if signal N killed it; None while it runs."""
@@ -95,9 +95,9 @@ rm -rf "$folder" || rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 &
 exec 3<&-
 exec "$@" <"$input"
 """
-"""The shell that becomes the process leaves a guard in its group: once the pipe from the owner ends without a word, the
-folder goes and all are killed. A process may be writing into the folder just then, hence the second try. One that has
-others to end elsewhere is asked to end first, and given some seconds."""
+"""Before the shell becomes the process, it starts a guard in its process group. When the pipe from the owner closes,
+the guard removes the folder (twice, because a process may still write into it) and kills the group. If there is a grace
+period, it first sends SIGTERM and waits."""
 
 
 def start_guarded(

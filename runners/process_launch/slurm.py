@@ -46,7 +46,7 @@ def node_name() -> str:
 
 
 def node_facts() -> dict[str, str]:
-    """Return what results of a machine say of it within a job: its name, as its nodes are not of one's choosing."""
+    """Return facts about this node to store with results: within a Slurm job its name, because Slurm chooses nodes."""
     return {"nodes": node_name()} if in_slurm_job() else {}
 
 
@@ -83,7 +83,7 @@ class SlurmAllocation:
         return SlurmAllocation(nodes, int(first) if first.isdigit() else 1)
 
     def hosts_of(self, ranks: int) -> tuple[tuple[str, int], ...]:
-        """Return (node, ranks there) so that `ranks` fill one node after the other, evenly or as its tasks are."""
+        """Distribute `ranks` over the nodes, filling one after the other; return (node, number of ranks) pairs."""
         per_node = max(self.tasks_per_node, -(-ranks // len(self.nodes)))
         used = -(-ranks // per_node)
         counts = [min(per_node, ranks - index * per_node) for index in range(used)]
@@ -118,7 +118,7 @@ def seconds_left() -> float | None:
 
 
 def new_step_name() -> str:
-    """Return a name for the steps of a launch that no other has."""
+    """Return a unique name for the steps of a launch."""
     return f"chorale-{uuid.uuid4().hex[:12]}"
 
 
