@@ -1,6 +1,6 @@
-"""Pure algorithms: from a topology to a verified schedule to a program.
+"""The algorithms of Chorale: they turn a topology into a verified schedule, and this into a program.
 
-The names below are stable; see docs/guide/python.md. Each is imported from its module when it is first used.
+The names below are stable; see docs/guide/python.md. Each is imported from its module on first use.
 """
 
 from typing import TYPE_CHECKING

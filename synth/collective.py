@@ -1,4 +1,4 @@
-"""Collective operations: which shard starts where and must end where, reduced or not."""
+"""Collective operations: where each shard starts, where it must end, and whether contributions are added."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CollectiveName(StrEnum):
-    """The collectives under the names that commands and files use."""
+    """Names of the collectives, as used in commands and files."""
 
     ALLGATHER = "allgather"
     REDUCE_SCATTER = "reduce_scatter"
@@ -37,7 +37,7 @@ class CollectiveName(StrEnum):
 
     @property
     def is_uneven(self) -> bool:
-        """Whether its shards have different sizes."""
+        """Whether shards may have different sizes."""
         return self in UNEVEN
 
 
@@ -49,16 +49,16 @@ _REDUCING = (
     CollectiveName.COMBINE,
 )
 ROUTED = (CollectiveName.DISPATCH, CollectiveName.COMBINE)
-"""The collectives in which each shard has its own ranks: tokens for several experts."""
+"""Collectives in which each shard has its own set of ranks, as for tokens that go to several experts."""
 UNEVEN = (CollectiveName.ALLTOALLV, CollectiveName.ALLGATHERV, CollectiveName.REDUCE_SCATTERV, *ROUTED)
-"""The collectives whose shards may have different sizes, as in MPI."""
+"""Collectives in which shards may have different sizes, as in MPI."""
 STANDARD = tuple(name for name in CollectiveName if name not in (*UNEVEN, CollectiveName.CUSTOM))
-"""The collectives whose name says what they do."""
+"""Collectives that are completely defined by their name (and a root)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective over ranks 0 to N - 1; `root` only for broadcast and reduce.
+    """A collective over ranks 0 to N - 1. `root` is only set for broadcast and reduce.
 
     The vector of M bytes is cut into shards of M / N bytes (allgather, reduce_scatter, allreduce: shard s
     belongs to rank s), each cut into equal chunks.
@@ -67,12 +67,15 @@ class Collective:
     reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
     alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
-    alltoallv, allgatherv, reduce_scatterv: the same with `sizes[i]` chunks in shard i. The vector of M bytes is all
-    shards together; for alltoallv, which has a shard for each pair of ranks, the average of the shards of a rank.
-    dispatch: shard i has `sizes[i]` chunks, starts at rank `members[i][0]` and must end at the ranks `members[i][1:]`;
-    combine: these ranks hold contributions, and the sum must end at `members[i][0]`. The first rank may occur again as
-    a target. The vector is counted as for alltoallv.
-    custom: as `custom` defines; only for programs, which need no schedule.
+    alltoallv, allgatherv, reduce_scatterv: like the collectives above, but shard i has `sizes[i]` chunks. M is the
+                                            total
+    size of all shards; for alltoallv, which has one shard per pair of ranks, it is the average over ranks of the size
+    of the shards that a rank sends.
+    dispatch: shard i has `sizes[i]` chunks, starts at rank `members[i][0]` and must end at the ranks `members[i][1:]`.
+    The first rank may also be a target. M is defined as for alltoallv.
+    combine: the reverse of dispatch. The ranks `members[i][1:]` hold contributions to shard i, and the sum must end at
+    rank `members[i][0]`.
+    custom: defined by `custom`. Only for programs that do not come from a schedule.
     """
 
     name: CollectiveName
@@ -102,16 +105,17 @@ class Collective:
 
 
 def custom_collective(custom: CustomCollective) -> Collective:
-    """Return the collective that `custom` defines."""
+    """Wrap the definition `custom` in a Collective."""
     return Collective(CollectiveName.CUSTOM, custom=custom)
 
 
 def uneven_collective(
     name: CollectiveName, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
 ) -> Collective:
-    """Return the collective `name`, one of `UNEVEN`, whose shards have `sizes` chunks.
+    """Return the collective `name` (one of `UNEVEN`) with `sizes[i]` chunks in shard i.
 
-    Raises InvalidInput without chunks, and unless `members` are given for `ROUTED`, and only for these.
+    `members` must be given for the collectives in `ROUTED`, and only for these. Raises InvalidInput otherwise, and if
+    there are no chunks.
 
     >>> str(uneven_collective(CollectiveName.ALLGATHERV, (3, 0, 1)))
     'allgatherv'
@@ -131,13 +135,13 @@ def uneven_collective(
 
 
 def _fit(members: Sequence[Sequence[int]], shards: int) -> bool:
-    """Return whether each of `shards` has a source and different targets, one of them another rank."""
+    """Return whether each shard has a source and distinct targets, at least one of which is another rank."""
     parts = (ranks for ranks in members if len(set(ranks[1:])) < len(ranks) - 1 or set(ranks[1:]) <= {ranks[0]})
     return len(members) == shards and all(members) and next(parts, None) is None
 
 
 COLLECTIVE_ALIASES = {"bcast": "broadcast", "a2a": "alltoall"}
-"""Names of other libraries; spellings such as `all-reduce` and `AllReduce` need no entry."""
+"""Names that other libraries use. Spellings such as `all-reduce` and `AllReduce` need no entry."""
 
 
 ALLGATHER = Collective(CollectiveName.ALLGATHER)
@@ -147,7 +151,10 @@ ALLTOALL = Collective(CollectiveName.ALLTOALL)
 
 
 def require_collective(maker: str, collective: Collective, supported: Iterable[CollectiveName]) -> None:
-    """Raise InvalidInput unless `collective` is `supported` by `maker`, for example a method."""
+    """Raise InvalidInput unless `collective` is in `supported`.
+
+    `maker` names what was asked to make it, e.g. a method.
+    """
     if collective.name in (names := tuple(supported)):
         return
     *others, last = (name.value for name in names)
@@ -156,7 +163,7 @@ def require_collective(maker: str, collective: Collective, supported: Iterable[C
 
 
 def parse_collective(text: str, root: int = 0) -> Collective:
-    """Return the collective called `text`; `root` is used where the collective has one.
+    """Return the collective called `text`. `root` is ignored if the collective has no root.
 
     >>> parse_collective("all-reduce") == ALLREDUCE
     True
@@ -171,7 +178,7 @@ def parse_collective(text: str, root: int = 0) -> Collective:
 def stored_collective(
     text: str, root: int, sizes: Iterable[int], members: Iterable[Iterable[int]] | None = None
 ) -> Collective:
-    """Return the collective called `text` in a file, with the sizes and members of its shards if it is uneven."""
+    """Return a collective that was read from a file. `sizes` and `members` of shards are used if it is uneven."""
     if text in UNEVEN:
         return uneven_collective(CollectiveName(text), map(int, sizes), members)
     return parse_collective(text, root)

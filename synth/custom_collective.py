@@ -1,6 +1,6 @@
-"""User-defined collectives: for each output chunk, the input chunks whose sum it must hold afterwards.
+"""User-defined collectives: a rule for each output chunk says which input chunks must be added in it.
 
-Each rank has an input and an output of chunks of equal size. Output chunks without a rule may hold anything.
+The input and output of each rank consist of chunks of equal size. Output chunks without a rule may contain anything.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from chorale.synth.errors import InvalidInput
 
 Cell = tuple[int, int]
-"""A rank, and a chunk of one of its buffers."""
+"""(rank, index of a chunk in one of its buffers)."""
 
 MAX_RANKS = 2048
-MAX_CHUNKS = 2**20  # of a buffer
-MAX_CONTRIBUTIONS = 2**20  # of all outputs together
+MAX_CHUNKS = 2**20  # per buffer
+MAX_CONTRIBUTIONS = 2**20  # total over all outputs
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredChunk:
-    """Chunk `chunk` of the output of `rank` must be the sum of `sources`, chunks of inputs, sorted."""
+    """Requires that output chunk `chunk` of `rank` is the sum of the input chunks `sources`, which are sorted."""
 
     rank: int
     chunk: int
@@ -81,17 +81,17 @@ class CustomCollective:
 
     @property
     def chunks(self) -> int:
-        """Chunks of the vector."""
+        """Number of chunks of the vector, the larger of input and output."""
         return max(self.input_chunks, self.output_chunks)
 
     @property
     def reduces(self) -> bool:
-        """Whether something is added."""
+        """Whether any output chunk is a sum of several input chunks."""
         return any(len(each.sources) > 1 for each in self.required)
 
     @cached_property
     def labels(self) -> Labels:
-        """Families of input chunks that occur in common sums. O(contributions + ranks * input chunks)."""
+        """Families of input chunks that are connected by sums. O(contributions + ranks * input chunks)."""
         parent: dict[Cell, Cell] = {}
 
         def root(cell: Cell) -> Cell:
@@ -122,7 +122,7 @@ class CustomCollective:
         return found
 
     def required_of(self, rank: int) -> Iterator[RequiredChunk]:
-        """Yield what the output of `rank` must hold."""
+        """Yield the rules for the output of `rank`."""
         return iter(self._by_rank.get(rank, ()))
 
     def to_json(self) -> dict[str, Any]:
@@ -164,11 +164,11 @@ class CustomCollective:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Families of input chunks: two chunks are in one family if sums connect them, directly or through other chunks.
+    """Families of input chunks. Two chunks are in the same family if sums connect them, possibly via other chunks.
 
-    family:  per (rank, input chunk): number of its family, that is rank * chunks + chunk of the first member
-    member:  per (rank, input chunk): its position in the family
-    members: per family: its chunks in order
+    family:  for each (rank, input chunk), the number of its family: rank * chunks + chunk of the first member
+    member:  for each (rank, input chunk), its index in the family
+    members: for each family, its chunks in order
     """
 
     family: Mapping[Cell, int]
@@ -177,5 +177,5 @@ class Labels:
 
     @property
     def largest(self) -> int:
-        """Members of the largest family."""
+        """Number of members of the largest family."""
         return max(map(len, self.members.values()))

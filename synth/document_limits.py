@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES, MAX_JSON_LISTS, MAX_JSON_VALUES = 2**26, 2**21, 2**23
 MAX_XML_BYTES, MAX_XML_TAGS, MAX_XML_DEPTH = 2**28, 2**22, 64
 MAX_COLUMN_BYTES, MAX_PAGE_BYTES = 2**30, 2**26
-"""Of all columns of a Parquet file, and of each of their pages, uncompressed."""
+"""Uncompressed size limits for all columns of a Parquet file together, and for each page."""
 _WIDTHS = {"INT32": 4, "INT64": 8}
 _WAY_OUT = "use a smaller file"
 
 
 def require_small_json(content: bytes | str, what: str) -> None:
-    """Raise InvalidInput for a text whose values would need about a GiB or more; `what` names it in the error."""
+    """Raise InvalidInput if parsing JSON `content` could take more than about 1 GiB. `what` names it in the error."""
     if len(content) > MAX_JSON_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_JSON_BYTES} bytes", len(content), _WAY_OUT)
     text = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -32,7 +32,7 @@ def require_small_json(content: bytes | str, what: str) -> None:
 
 
 def require_small_xml(content: bytes, what: str) -> None:
-    """Raise InvalidInput for a text whose elements would take about a GiB or more."""
+    """Raise InvalidInput if parsing XML `content` could take more than about 1 GiB. `what` names it in the error."""
     if len(content) > MAX_XML_BYTES:
         raise InvalidInput(f"{what} must have at most {MAX_XML_BYTES} bytes", len(content), _WAY_OUT)
     if (tags := content.count(b"<")) > MAX_XML_TAGS:
@@ -40,7 +40,7 @@ def require_small_xml(content: bytes, what: str) -> None:
 
 
 def require_shallow(root: Element, what: str) -> None:
-    """Raise InvalidInput for elements that are nested too deeply for recursive functions."""
+    """Raise InvalidInput if elements are nested too deeply for recursive functions."""
     level = [root]
     for _ in range(MAX_XML_DEPTH):
         level = [child for element in level for child in element]
@@ -49,10 +49,10 @@ def require_shallow(root: Element, what: str) -> None:
 
 
 def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Collection[str], what: str) -> None:
-    """Raise InvalidInput unless the columns `names` of a Parquet file hold whole numbers, and are small.
+    """Raise InvalidInput if the columns `names` of a Parquet file are too large.
 
-    A few bytes state the sizes: the end of the file and the header of each page. Raises ValueError, IndexError or
-    KeyError if such columns or pages do not exist.
+    The sizes are read from the end of the file and from page headers, without decompressing anything. Raises
+    ValueError, IndexError or KeyError if a column or page does not exist or is not of a supported type of numbers.
     """
     columns = {column.path: at for at, column in enumerate(file.schema)}
     size_bytes = page_bytes = 0
@@ -66,7 +66,10 @@ def require_small_columns(file: parquet.ParquetFile, content: bytes, names: Coll
 
 
 def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[int]:
-    """Yield 0 and the uncompressed bytes of each page of a column: field 2 of its header; field 3 is its size here."""
+    """Yield 0, then the uncompressed bytes of each page of a column.
+
+    Field 2 of a page header is the uncompressed size, field 3 the compressed size in the file.
+    """
     yield 0
     stream = io.BytesIO(content)
     stream.seek(min(at for at in (chunk.data_page_offset, chunk.dictionary_page_offset or 0) if at > 0))
@@ -80,9 +83,10 @@ def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[
 
 
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
-    """Return the 32-bit fields of a structure in Thrift's compact protocol; the last value of a repeated field counts.
+    """Read a structure in the compact protocol of Thrift and return its 32-bit fields; of repeated fields, the last value.
 
-    A byte holds the distance to the previous field id, and the type. Only the types of page headers are supported.
+    The first byte of a field contains its type, and the difference to the previous field id. Only the types of page
+    headers are supported.
     """
     numbers: dict[int, int] = {}
     field = 0
@@ -103,11 +107,11 @@ def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
 
 
 _TRUTHS, _I32, _I64, _BINARY, _STRUCT = (1, 2), 5, 6, 8, 12
-"""Kinds of Thrift's fields; a truth is its kind."""
+"""Type codes of Thrift fields. The value of a boolean field is part of its type code."""
 
 
 def _thrift_number(stream: io.BytesIO) -> int:
-    """Return a number of 32 bits with its sign: of longer ones Thrift drops the rest."""
+    """Read a signed 32-bit number. Like Thrift, drop the higher bits of longer numbers."""
     value = _thrift_varint(stream)
     return value >> 1 ^ -(value & 1)
 

@@ -1,4 +1,4 @@
-"""Errors that say what is wrong with a value and what to do about it."""
+"""Error classes. Each message says what is wrong with a value and what to do about it."""
 
 import re
 
@@ -6,7 +6,7 @@ from chorale.synth.redaction import redacted
 
 
 class ChoraleError(Exception):
-    """Base of every error that Chorale raises on purpose.
+    """Base class of all errors that Chorale raises intentionally.
 
     Args:
         rule: what is wrong. `{}` stands for the value: "the folder {} does not exist". Without `{}`, the value follows
@@ -35,7 +35,7 @@ class ChoraleError(Exception):
             text = self.rule.replace("{}", value, 1)
         else:
             text = f"{self.rule}, got {value}" if value else self.rule
-        return " ".join(text.splitlines())  # a rule may name a key of a file
+        return " ".join(text.splitlines())  # the rule may contain a key from a file, with line breaks
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.way_out}"
@@ -70,26 +70,26 @@ class Unavailable(ChoraleError):
 
 
 def _without_secrets(value: object) -> object:
-    """Return `value`, or its redacted text if that contains secrets; values may be errors of libraries."""
+    """Return `value`, or its redacted text if it contains secrets, as exceptions of libraries may do."""
     text = str(value)
     clean = redacted(text)
     return value if clean == text else clean
 
 
 _VALUE_CHARACTERS, _CAUSE_CHARACTERS = 200, 1500
-# Compiled when an error is shown: jobs read tables, and import this, at every start.
+# Compiled on first use, because jobs import this module at every start and rarely show an error.
 _COLOURS = "\x1b\\[[0-9;]*m"
 _RAISED = r"^[ \t]*((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Timeout|NotFound)\b(?::.*)?)$"
 _BACKGROUND = r"\s*\(Background on this error at: \S+\)"
 
 
 def fault_in(error: BaseException) -> str:
-    """Return a description of the error that ended the reading of a document; a KeyError is a missing key."""
+    """Describe an error that occurred while reading a document; a KeyError is described as a missing key."""
     return f"no key {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
 def cause_in(text: str) -> str:
-    """Return the cause in an error text of another library: of a traceback, as Ray includes it, the last error."""
+    """Extract the cause from an error text of another library. If it contains a traceback, this is the last error."""
     text = re.sub(_BACKGROUND, "", re.sub(_COLOURS, "", text))
     trace = re.search(r"^\s*File \".*\", line \d+", text, re.MULTILINE)
     raised = [
@@ -106,4 +106,4 @@ def _one_line(value: object, limit: int = _VALUE_CHARACTERS) -> str:
         text = text or type(value).__name__
     if len(text) <= limit:
         return text
-    return f"{text[: limit // 2]} ... {text[5 - limit // 2 :]}"  # the cause may be the end
+    return f"{text[: limit // 2]} ... {text[5 - limit // 2 :]}"  # keep the end too, because it may name the cause

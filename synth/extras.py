@@ -1,4 +1,4 @@
-"""Libraries that only some installations have, and the extra of `pip install` that brings each."""
+"""Optional libraries, and the extras of `pip install` that install them."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -10,20 +10,20 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "tune": ("ray", "optuna", "mlflow", "sqlalchemy", "threadpoolctl", "jinja2"),
     "serve": ("ray.serve", "fastapi", "starlette", "uvicorn", "limits", "prometheus_client"),
 }
-"""Name of the extra -> the modules that it adds to the core; pyproject.toml has the distributions."""
+"""Maps the name of each extra to the modules that it installs. The distributions are listed in pyproject.toml."""
 
 _EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 
 
 def missing_extra(error: ModuleNotFoundError) -> Unavailable | None:
-    """Return the error that names the missing extra, or None if no extra installs the module."""
+    """Return an error that says which extra to install, or None if no extra installs the missing module."""
     name = error.name or ""
     extra = _EXTRA_OF.get(".".join(name.split(".")[:2])) or _EXTRA_OF.get(name.partition(".")[0])
     return None if extra is None else _unavailable(extra, name)
 
 
 def require(module: str) -> None:
-    """Raise Unavailable if `module`, which belongs to an extra, is not installed; nothing is imported."""
+    """Raise Unavailable if `module`, which belongs to an extra, is not installed. Does not import it."""
     try:
         is_there = find_spec(module) is not None
     except ModuleNotFoundError:

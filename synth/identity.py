@@ -1,6 +1,6 @@
 """Exact identity: content ids (SHA-256 over canonical JSON and columns) and exact rationals.
 
-Rationals are read from text, written as text, and guessed from the floats of a solver.
+Rationals can be read from text, written as text, and reconstructed from the floats of a solver.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ _RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[e
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of `value`: sorted keys, no blanks, exact numbers as "p/q" strings.
+    """Return the canonical JSON text of `value`: sorted keys, no blanks, exact numbers as "p/q" strings.
 
-    Floats are refused: they have no place in a content id, because two machines may round them differently.
+    Floats are refused, because machines may round them differently, and then content ids would differ.
 
     >>> canonical_json({"b": Fraction(1, 3), "a": [1, None]})
     '{"a":[1,null],"b":"1/3"}'
@@ -85,7 +85,7 @@ _RATIONAL_WAY_OUT = 'write a number such as 25 or 12.5, or a rational as text su
 
 @lru_cache(maxsize=1024)
 def _read_rational(text: str) -> Fraction | str:
-    """Return the number, or the rule that `text` breaks. Cached, because files repeat the same few numbers."""
+    """Return the number in `text`, or the rule that `text` breaks. Cached, because files repeat a few numbers often."""
     match = _RATIONAL.fullmatch(text)
     if match is None:
         return _IS_RATIONAL
@@ -119,9 +119,9 @@ _CLOSE = 1e-9
 
 
 def common_denominator(values: NDArray[np.float64], largest: int) -> int:
-    """Return the least n up to `largest` for which all n * `values` are nearly whole numbers; 1 if there is none.
+    """Return the smallest n up to `largest` for which all n * `values` are nearly integers; 1 if there is none.
 
-    A guess for choosing units in which rounding loses nothing; bounds stay valid whatever it is. O(values).
+    The result is a guess, used to choose units in which rounding loses nothing. Bounds are valid with any n. O(values).
     """
     denominator = 1
     for value in np.unique(np.round(values, 10)).tolist():

@@ -1,4 +1,4 @@
-"""Packages that re-export names without importing the modules that define them before first use."""
+"""Lets packages re-export names; the defining module is only imported when a name is first used."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -10,8 +10,8 @@ from chorale.synth.extras import missing_extra
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a module-level `__getattr__` for `package` that imports each of the names `homes[module]` from `module`.
 
-    `import chorale.synth` stays instant although some of its names need heavy libraries. A name of which a library is
-    missing that an extra brings raises Unavailable, which says what to install.
+    This keeps `import chorale.synth` fast although some names need large libraries. If a name needs a library from an
+    extra that is not installed, using it raises Unavailable with the extra to install.
     """
 
     home_of = {name: module for module, names in homes.items() for name in names.split()}

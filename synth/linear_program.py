@@ -1,4 +1,4 @@
-"""Linear programs, solved by HiGHS in floating point. No other file calls the solver; callers check its results."""
+"""Solves linear programs with HiGHS in floating point. Only this module calls the solver; callers check the results."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ SparseMatrix: TypeAlias = "sparse.csr_array[np.float64]"
 def of_entries(
     row: NDArray[np.integer], column: NDArray[np.integer], value: Floats, rows: int, columns: int
 ) -> SparseMatrix:
-    """Return the matrix of these entries in any order; entries at the same place are added. O(n log n)."""
+    """Build a sparse matrix from entries in any order; entries at the same position are added. O(n log n)."""
     return sparse.coo_array((np.asarray(value, dtype=np.float64), (row, column)), shape=(rows, columns)).tocsr()
 
 
 def minimum(objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> tuple[Floats, Floats]:
-    """Return the x >= 0 with matrix @ x <= bound that minimises objective @ x, and the marginals of the rows.
+    """Minimise objective @ x subject to matrix @ x <= bound and x >= 0; return x and the marginals of the rows.
 
-    Found by the interior-point method, then moved to a vertex. Both results are right up to the solver's tolerances; x
-    may be a little below 0. Raises Unavailable, with `way_out`, if the solver finds no optimum.
+    Uses the interior-point method and then moves to a vertex. Both results are accurate up to the tolerances of the
+    solver; x may be slightly below 0. Raises Unavailable, with `way_out`, if the solver finds no optimum.
     """
     return GrowingProgram(objective, matrix, bound, way_out).minimum()
 
 
 class GrowingProgram:
-    """The program of `minimum`, to which rows can be added after each optimum.
+    """A linear program as in `minimum`, to which rows can be added after each solution.
 
-    The search for the next optimum starts at the previous vertex (dual simplex), which takes few steps if few rows are
-    new. The same rows in the same order give the same results.
+    The next solution is searched from the previous vertex (dual simplex), which takes few steps if few rows were added.
+    The result is deterministic for equal rows in equal order.
     """
 
     def __init__(self, objective: Floats, matrix: SparseMatrix, bound: Floats, way_out: str) -> None:
-        # HiGHS' own module, because `scipy.optimize` forgets the vertex.
+        # Use the HiGHS module of SciPy directly, because `scipy.optimize` does not keep the vertex.
         self._solver = highspy.Highs()
         for option, value in (("output_flag", False), ("solver", "ipm"), ("presolve", "on")):
             self._solver.setOptionValue(option, value)
@@ -64,7 +64,7 @@ class GrowingProgram:
         self._solver.setOptionValue("solver", "simplex")
 
     def minimum(self) -> tuple[Floats, Floats]:
-        """Return the optimum and the marginals of the rows so far, as the function `minimum` does."""
+        """Solve the program with all rows added so far; return the same as the function `minimum`."""
         self._solver.run()
         status = self._solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:

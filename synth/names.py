@@ -1,4 +1,4 @@
-"""Names that users choose from: common spellings are accepted, unknown names are refused with suggestions."""
+"""Resolves names that users type. Common spellings are accepted; unknown names are refused with suggestions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,14 +6,14 @@ from chorale.synth.errors import UnknownName
 
 
 def plain(name: str) -> str:
-    """Return a name in lower case without hyphens, underscores and blanks: `allreduce` for `All-Reduce`."""
+    """Return `name` in lower case without hyphens, underscores and blanks, e.g. `allreduce` for `All-Reduce`."""
     return "".join(character for character in name.lower() if character not in "-_ ")
 
 
 def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
     """Return the element of `names` that `text` means. Raises UnknownName, with suggestions, if there is none.
 
-    aliases: other names, in the form that `plain` returns -> element of `names`
+    aliases: maps alternative names, in the form that `plain` returns, to elements of `names`
 
     >>> name_among("collective", "AllReduce", ["allgather", "allreduce"])
     'allreduce'
@@ -29,7 +29,7 @@ def name_among(kind: str, text: str, names: Iterable[str], aliases: Mapping[str,
 
 
 def unknown_name(kind: str, text: str, names: Iterable[str]) -> UnknownName:
-    """Return the error for a name that is none of `names`."""
+    """Return the error for a name that is not in `names`, with suggestions."""
     import difflib  # noqa: PLC0415 - only who errs waits for it
 
     choices = tuple(map(str, names))

@@ -1,4 +1,4 @@
-"""How many processors this process may use; a container or a job may have fewer than the machine."""
+"""Finds how many processors this process may use. In a container or job, it may be fewer than the machine has."""
 
 import os
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def core_count() -> int:
-    """Return how many whole cores this process may use, by its CPU affinity and its cgroups' quotas."""
+    """Return how many cores this process may use, from its CPU affinity and cgroup quotas (rounded to whole cores)."""
     return max(1, int(min([_allowed(), *_quotas()])))
 
 
 def core_limits() -> str:
-    """Return, in words, why this process may use fewer cores than the machine has; empty if it may use all."""
+    """Explain in words why this process may use fewer cores than the machine has; "" if it may use all."""
     found, allowed, quota = os.cpu_count() or 1, _allowed(), min(_quotas(), default=float("inf"))
     reasons = [f"CPU affinity allows {allowed} of {found}"] if allowed < found else []
     return ", ".join([*reasons, *([f"the cgroup's quota is {quota:g}"] if quota < found else [])])
@@ -27,7 +27,7 @@ def _allowed() -> int:
 
 
 def _quotas() -> Iterator[float]:
-    """Yield the quota in cores of each control group that holds this process; of version 2 and 1 of cgroups."""
+    """Yield the quota, in cores, of each control group that contains this process. Supports cgroups 1 and 2."""
     with suppress(OSError):
         for line in _MEMBERSHIP.read_text().splitlines():
             _, controllers, path = line.split(":", 2)

@@ -1,23 +1,23 @@
-"""Removal of passwords and tokens from addresses before texts are shown or stored."""
+"""Removes passwords and tokens from addresses before texts are shown or stored."""
 
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 HIDDEN = "***"
-"""Replacement for a secret."""
+"""Text that replaces a secret."""
 
 _KEYS = "password|passwd|pwd|sslpassword|token|access_token|secret|api_key|apikey|access_key|secret_key"
-# scheme://user:password@host, also where the password has characters that should have been escaped
-# These are compiled at their first use: jobs read tables, and import this, at every start.
+# scheme://user:password@host, even if the password contains characters that should have been escaped
+# Compiled on first use, because jobs import this module at every start.
 _CREDENTIALS = r"(\w[\w+.-]*://[^\s\"'<>/:@]*):(?:[^\s\"'<>@]*@)+"
-# http://token@host: a server that is asked in HTTP has no use for a user without a password
+# http://token@host: over HTTP, a user name without a password is in fact a token
 _BARE_USER = r"(?i)(https?://)[^\s\"'<>/:@]+@"
 _PARAMETER = rf"(?i)([?&;](?:{_KEYS})=)[^\s\"'<>&;#]+"
 
 
 def redacted(text: str) -> str:
-    """Return `text` with `***` for the passwords and tokens of all addresses in it."""
+    """Replace the passwords and tokens of all addresses in `text` by `***`."""
     if "://" not in text:
         return text
     text = re.sub(_CREDENTIALS, rf"\1:{HIDDEN}@", text)
@@ -25,7 +25,7 @@ def redacted(text: str) -> str:
 
 
 def redacted_document(document: Any) -> Any:
-    """Return a JSON document with every text in it redacted."""
+    """Return a copy of a JSON document in which every string is redacted."""
     if isinstance(document, str):
         return redacted(document)
     if isinstance(document, dict):
@@ -34,7 +34,7 @@ def redacted_document(document: Any) -> Any:
 
 
 def is_hidden(address: str) -> bool:
-    """Whether a secret of `address` was replaced by `***`."""
+    """Return whether `address` contains `***` in place of a secret."""
     return HIDDEN in address and redacted(address) == address
 
 

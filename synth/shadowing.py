@@ -1,6 +1,6 @@
-"""Files of a user that hide libraries: with a `numpy.py` in the working folder, `import numpy` finds that file.
+"""Detects user files that hide libraries. With a `numpy.py` in the working folder, `import numpy` finds that file.
 
-Python searches the folder of a script or the working folder first, then the folders of PYTHONPATH; workers of Ray also
+Python first searches the folder of the script or the working folder, then the folders in PYTHONPATH. Ray workers also
 search the working folder of the program that started them.
 """
 
@@ -15,18 +15,18 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 _PACKAGES = Path(__file__).absolute().parents[2]
-"""From where Python imports this package."""
+"""The folder from which Python imports this package."""
 
 
 def leave_working_folder() -> None:
-    """Stop imports from the working folder, which `python -m` searches first, unless this package is in it."""
+    """Stop imports from the working folder, which `python -m` searches first, unless it contains this package."""
     is_first = bool(sys.path) and sys.path[0] in ("", os.getcwd())
     if is_first and not sys.flags.safe_path and not Path.cwd().samefile(_PACKAGES):
         del sys.path[0]
 
 
 def shadow_of(error: BaseException | str) -> str | None:
-    """Return the end of a message about the file that hides the library named in `error`; None if there is none."""
+    """If a user file hides the library named in `error`, return a phrase about it to end a message with; else None."""
     text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     for path, name in _shadows():
         quoted = re.escape(name)
@@ -37,7 +37,7 @@ def shadow_of(error: BaseException | str) -> str | None:
 
 
 def _shadows() -> Iterator[tuple[Path, str]]:
-    """Yield (path, name) of modules and packages in the user's folders that have the name of a library."""
+    """Yield (path, name) of each module or package in the user's folders that has the same name as a library."""
     libraries = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
     theirs = [*libraries, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))]
     named = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]

@@ -1,4 +1,4 @@
-"""The time of one iteration of data-parallel training, with or without experts: computation and communication overlap.
+"""Models the time of one iteration of data-parallel training, in which communication overlaps with computation.
 
 Sources: Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", 2020 (buckets, wait-free
 back-propagation); Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.4.
@@ -13,12 +13,13 @@ from chorale.synth.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Work of a rank for one layer in an iteration, on its part of the batch.
+    """The work of a rank for one layer in an iteration, on its part of the batch.
 
-    forward_s, backward_s: seconds of computation
-    gradient_bytes: of the parameters that every rank holds; summed over all ranks once the backward pass is through
-    alltoall_bytes: what a rank sends to all ranks together when tokens are routed to experts, and again when they
-                    come back, in either pass; 0 for layers without experts
+    forward_s, backward_s: computation time in seconds
+    gradient_bytes: bytes of gradients of the parameters that every rank holds; they are summed over all ranks after the
+                    backward pass of the layer
+    alltoall_bytes: bytes that a rank sends to all ranks together when tokens are routed to experts. It sends as much
+                    again when tokens come back, in both passes. 0 for layers without experts.
     """
 
     name: str
@@ -29,18 +30,18 @@ class Layer:
 
 
 CollectiveTime: TypeAlias = Callable[[int], float]
-"""From bytes to seconds. Allreduce: of the vector; all-to-all: of what a rank sends to all others together."""
+"""Returns seconds for a number of bytes: the vector of an allreduce, or all that a rank sends in an all-to-all."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
-"""Bucket sizes of which appendix A.4 takes the best."""
+"""Bucket sizes that appendix A.4 compares; it uses the best one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """The seconds of an iteration by purpose: computation, all-to-all and exposed allreduce add up to the whole.
+    """The time of an iteration. Computation, all-to-all and exposed allreduce add up to the total.
 
-    exposed_allreduce_s: seconds in which ranks neither compute nor exchange tokens because gradients are under way
-    allreduce_s:         seconds of all allreduces, hidden behind computation or not
+    exposed_allreduce_s: seconds in which ranks neither compute nor exchange tokens, but wait for an allreduce
+    allreduce_s:         seconds of all allreduces, including those hidden behind computation
     """
 
     bucket_bytes: int
@@ -58,17 +59,17 @@ class Iteration:
 def train_iteration(
     layers: Sequence[Layer], bucket_bytes: int, allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the iteration of a model with `layers` in forward order, alike on all ranks.
+    """Return the times of an iteration of a model with `layers` in forward order. All ranks behave identically.
 
-    Computation and communication are two streams; the second does one collective at a time, in order. Gradients
-    gather in a bucket during the backward pass; when it holds `bucket_bytes` or more (a layer is never split) it
-    is summed by an allreduce beside what is computed next; what is left goes at the end. Layers with experts do an
-    all-to-all before and one after their computation, in both passes; these wait for allreduces that were begun,
-    and computation waits for them. O(layers).
+    Computation and communication are two streams. The communication stream does one collective at a time, in order.
+    During the backward pass, gradients are collected in a bucket. When the bucket holds at least `bucket_bytes` (a
+    layer is never split), an allreduce sums it while the next layers are computed. The remaining gradients are summed
+    at the end. Layers with experts do one all-to-all before and one after their computation, in both passes. An
+    all-to-all waits for earlier allreduces, and computation waits for it. O(layers).
     """
     if bucket_bytes < 1:
         raise InvalidInput("a bucket must hold at least 1 byte", bucket_bytes, "choose a larger bucket, such as 25M")
-    now_s = free_s = 0.0  # of computation; when the network has done all it was given
+    now_s = free_s = 0.0  # current time of computation; time at which the network is free again
     compute_s = alltoall_s = exposed_s = allreduce_s = 0.0
     allreduces = waiting_bytes = 0
     passes = [(layer, layer.forward_s, 0) for layer in layers]
@@ -95,6 +96,6 @@ def train_iteration(
 def best_iteration(
     layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: CollectiveTime, alltoall: CollectiveTime
 ) -> Iteration:
-    """Return the shortest of the iterations with these capacities of a bucket (at least one); the first if equal."""
+    """Return the shortest iteration over all bucket sizes in `buckets_bytes` (at least one); the first if equal."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)

@@ -1,1 +1,1 @@
-"""Finding the best direct-connect topologies of a given number of nodes and degree."""
+"""Finds the best direct-connect topologies with a given number of nodes and degree."""

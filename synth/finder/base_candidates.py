@@ -1,7 +1,7 @@
-"""The base topologies that expansions start from, for one number of nodes and degree.
+"""The base topologies with a given number of nodes and degree, from which expansions start.
 
-The cost of a base is given by a formula, computed from the built topology, or claimed by the database; the finder
-scores its results again. A search uses all bases or only those of the paper, in one direction or in both.
+The cost of a base comes from a formula, from the built topology, or from the database; the finder computes the costs of
+its final results again. A search uses all bases or only those of the paper, one-way or bidirectional.
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", tables 8 and 9.
 """
 
@@ -22,7 +22,7 @@ from chorale.synth.topology.topology import Topology
 DISTANCE_REGULAR_STEPS: Mapping[int, int] = {
     6: 2, 9: 2, 10: 3, 14: 3, 15: 3, 16: 4, 21: 3, 26: 3, 32: 4, 35: 3, 45: 4, 70: 7, 80: 4, 189: 6, 728: 6,
 }  # fmt: skip
-"""Steps of BFB on distreg:4,m by m (table 8)."""
+"""Number of BFB steps on distreg:4,m, by m (table 8)."""
 
 _TWO_WAY = Traits(simple=True, self_loops=False, bidirectional=True, reverse_symmetric=True)
 _TWO_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=True, reverse_symmetric=True)
@@ -31,7 +31,7 @@ _ONE_WAY_PARALLEL = Traits(simple=False, self_loops=False, bidirectional=False, 
 
 
 def optimal_families(nodes: int, degree: int, paper_only: bool = False) -> Iterator[TopologyCandidate]:
-    """Yield the members of families on which BFB is bandwidth-optimal; `paper_only` leaves out those we added."""
+    """Yield the members of families on which BFB is bandwidth-optimal. `paper_only`: only families from the paper."""
     for spec, steps, traits in _optimal_families(nodes, degree, paper_only):
         yield base_candidate(spec, nodes, degree, (steps, least_bandwidth_factor(nodes)), traits)
 
@@ -73,10 +73,10 @@ def _optimal_families(nodes: int, degree: int, paper_only: bool) -> Iterator[tup
 
 
 def scored_families(nodes: int, degree: int, scores: ScoreCache, bidirectional: bool) -> Iterator[TopologyCandidate]:
-    """Yield the members of families for which BFB has to be scored.
+    """Yield the members of families for which the cost of BFB has to be computed.
 
-    Circulants exist for every even nodes * degree, so that there is always a bidirectional network. The others are
-    one-way: generalized Kautz graphs exist for every nodes > degree >= 2, de Bruijn graphs for powers of the degree.
+    Circulants exist whenever nodes * degree is even, so a bidirectional network always exists. The other families are
+    one-way: generalized Kautz graphs exist for all nodes > degree >= 2, de Bruijn graphs for powers of the degree.
     """
     chosen = [(spec, _TWO_WAY) for spec in _circulants(nodes, degree)]
     if not bidirectional and degree >= 2 and nodes > degree + 1:
@@ -106,13 +106,13 @@ def _circulants(nodes: int, degree: int) -> Iterator[str]:
 
 
 PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
-"""Entries of the database that the paper uses too."""
+"""Entries of the base database that the paper also uses."""
 
 _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 
 
 def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
-    """Yield the entries of the base database; one with a stored schedule comes twice, with that and with BFB."""
+    """Yield the entries of the base database. An entry with a stored schedule is yielded with that and with BFB."""
     for name in names_of(nodes, degree):
         if paper_only and name not in PAPER_BASES:
             continue
@@ -138,7 +138,7 @@ def _spec_and_traits(name: str) -> tuple[str, Traits]:
 
 
 def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
-    """Return the traits of a built topology; a bidirectional one equals its transpose. O(L log L)."""
+    """Compute the traits of a built topology. A bidirectional one is always reverse-symmetric. O(L log L)."""
     links = topology.links
     pairs = np.column_stack([links.src, links.dst])
     forward = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
@@ -157,9 +157,9 @@ BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 class BaseSources:
     """The bases that a search may use.
 
-    bases:         "paper" for tables 8 and 9 of the paper only
-    bidirectional: whether every link must have its reverse
-    extra_bases:   more bases by (nodes, degree), such as those from a search of this run
+    bases:         "paper" for only the bases in tables 8 and 9 of the paper
+    bidirectional: whether every link must have a reverse link
+    extra_bases:   additional bases by (nodes, degree), for example from a search in this run
     """
 
     scores: ScoreCache

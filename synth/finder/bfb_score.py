@@ -1,7 +1,7 @@
-"""The exact cost of BFB on a topology, steps and bandwidth factor, computed without making the schedule.
+"""Computes the exact cost of BFB on a topology (steps and bandwidth factor) without making the schedule.
 
-Networks of low diameter and degree have kernels that keep sets of nodes as bits. Generalized Kautz graphs, of which a
-search needs thousands, are scored from their arithmetic without being built.
+For networks of low diameter and degree there are kernels that represent sets of nodes as bits. A search needs thousands
+of generalized Kautz graphs, so their cost is computed from their formula without building them.
 """
 
 import math
@@ -26,24 +26,24 @@ MAX_DEGREE = 8
 """The largest degree of the kernels that try all 2^degree sets of in-links."""
 _LOW_DIAMETER = 24
 _FEW = 8
-"""Scoring one node per orbit pays off if that needs at most one in `_FEW` of all searches."""
+"""Solving one node per orbit pays off if at most 1 in `_FEW` nodes has to be solved."""
 MAX_NODES_WITHOUT_SYMMETRIES = 2**14
-"""The largest network that is scored at every node, which takes time in the square of the number of nodes."""
+"""Size limit for networks without symmetries. All their nodes are solved, which takes quadratic time."""
 
 
 class BfbScore(NamedTuple):
-    """Steps of the BFB allgather, and T_B in M / B."""
+    """Cost of the BFB allgather: number of steps, and bandwidth time T_B in units of M / B."""
 
     steps: int
     bandwidth_factor: Fraction
 
 
 def bfb_score(topology: Topology) -> BfbScore:
-    """Return the exact cost of the BFB allgather, which `bfb_allgather` reaches without a limit on chunks.
+    """Return the exact cost of the BFB allgather. `bfb_allgather` reaches it if the number of chunks is not limited.
 
-    T_B = (degree / N) * sum over steps of the largest load. Nodes that known (and checked) symmetries map to one
-    another are solved once. Otherwise the kernel on bits solves networks of low diameter and degree, and the kernel of
-    BFB all others.
+    T_B = (degree / N) * sum over steps of the largest load. If the network has known symmetries (which are checked),
+    only one node per orbit is solved. Otherwise, networks of low diameter and degree are solved with sets of nodes as
+    bits, and all others with the general BFB kernel.
 
     Raises:
         InvalidInput: unless the network is regular, direct-connect and of equal links, and, if it has more than 2^14
@@ -53,7 +53,7 @@ def bfb_score(topology: Topology) -> BfbScore:
     if degree is None or topology.node_bandwidth is None:
         rule = "only regular networks of equal links have a bandwidth factor, not {}"
         raise InvalidInput(rule, topology.spec, "choose a direct-connect topology")
-    chosen = np.unique(checked_orbits(topology), return_index=True)[1].astype(np.int64)  # one node of every orbit
+    chosen = np.unique(checked_orbits(topology), return_index=True)[1].astype(np.int64)  # one node per orbit
     if len(chosen) * (degree + 1) * _FEW <= nodes:
         problems = _problems_of_some(topology, chosen)
         return _score(
@@ -72,13 +72,13 @@ def bfb_score(topology: Topology) -> BfbScore:
 
 
 def _score(degree: int, nodes: int, top: NDArray[np.int64], bottom: NDArray[np.int64]) -> BfbScore:
-    """Return the score from the largest load of each step, a fraction `top` / `bottom`."""
+    """Compute the score from the largest load of each step, given as fractions `top` / `bottom`."""
     loads = map(Fraction, top.tolist(), bottom.tolist())
     return BfbScore(len(top), Fraction(degree, nodes) * sum(loads))
 
 
 def _problems_of_some(topology: Topology, chosen: NDArray[np.int64]) -> Problems:
-    """Return the problems of the `chosen` nodes, renamed 0, 1, …; their tails follow and have no links."""
+    """Return the BFB problems of the `chosen` nodes, renumbered 0, 1, …. Their in-neighbours follow, without links."""
     network = network_of(topology, every_pair=False)
     ranges = [np.arange(network.offsets[node], network.offsets[node + 1]) for node in chosen]
     links = np.concatenate(ranges)
@@ -96,8 +96,8 @@ def _problems_of_some(topology: Topology, chosen: NDArray[np.int64]) -> Problems
 def bfb_score_of(spec: str) -> BfbScore:
     """Return the exact BFB score of the topology `spec`.
 
-    genkautz:d,n (links from x to -d x - a modulo n for a = 1, …, d) up to degree `MAX_DEGREE` is scored from the
-    arithmetic of the graph, in time that grows about as its number of nodes.
+    The score of genkautz:d,n (links from x to -d x - a modulo n for a = 1, …, d) with d up to `MAX_DEGREE` is computed
+    from this formula, in time about proportional to the number of nodes.
     """
     tree = parse_spec(spec)
     if isinstance(tree, FamilyCall) and tree.name == "genkautz":
@@ -111,16 +111,16 @@ _MOST_TASKS = 64
 
 
 class ScoreCache(dict[str, BfbScore]):
-    """The BFB scores that were computed, by spec."""
+    """Cache of BFB scores, by spec."""
 
     def of(self, spec: str) -> BfbScore:
-        """Return the score of `spec`; computes it here unless it is cached."""
+        """Return the score of `spec`; if it is not cached, compute it in this process."""
         if spec not in self:
             self[spec] = bfb_score_of(spec)
         return self[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
-        """Compute the scores of those of `specs` that are not cached yet, in up to 64 tasks on `executor`."""
+        """Compute the missing scores of `specs`, in up to 64 tasks on `executor`."""
         missing = [spec for spec in dict.fromkeys(specs) if spec not in self]
         batches = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
         for batch, scores in zip(batches, executor.map(_score_all, batches, None, progress), strict=True):

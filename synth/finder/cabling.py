@@ -1,7 +1,7 @@
-"""Assign hosts to the nodes of a network so that most existing cables stay where they are.
+"""Assigns hosts to the nodes of a network so that as many existing cables as possible can stay.
 
-Keeping the most cables is a quadratic assignment problem. SciPy's two heuristics (fast approximate, then swaps of two)
-find good assignments from several starts. The kept cables are counted exactly, but a better assignment may exist.
+This is a quadratic assignment problem. It is solved from several starts with two heuristics of SciPy: a fast
+approximate method, then swaps of two nodes. The number of kept cables is exact, but a better assignment may exist.
 """
 
 from collections import Counter
@@ -18,10 +18,10 @@ from chorale.synth.topology.topology import Topology
 MAX_PLACED_NODES = 512
 _STARTS = 6
 _MAX_SWAPPED = 64
-"""The largest network for which swaps are tried; SciPy tries each pair, which takes seconds for more nodes."""
+"""Largest network for which swaps are tried. SciPy tries all pairs, which takes seconds for larger networks."""
 
 Cable = tuple[str, str]
-"""Two hosts: ordered by name in a two-way network, otherwise from the first to the second."""
+"""Two hosts. In a two-way network they are sorted by name, otherwise the cable leads from the first to the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Cabling:
     """The cables of a network between hosts.
 
     hosts:   the host of each rank
-    kept, added, removed: cables that stay, that have to be laid, and that have to be removed
+    kept, added, removed: cables that stay, that must be added, and that must be removed
     """
 
     hosts: tuple[str, ...]
@@ -39,16 +39,16 @@ class Cabling:
 
     @property
     def moves(self) -> int:
-        """The number of new cables; a removed cable can be reused for one of them."""
+        """Number of cables to add. Removed cables can be reused for them."""
         return len(self.added)
 
 
 def place_nodes(
     topology: Topology, hosts: Sequence[str], cables: Sequence[Cable], two_way: bool, seed: int = 0
 ) -> Cabling:
-    """Return an assignment of `topology` to `hosts` that keeps as many of the existing `cables` as the search found.
+    """Assign the nodes of `topology` to `hosts` so that many of the existing `cables` are kept.
 
-    Missing hosts are called `new1`, `new2`, …. Loops need no cable.
+    If there are fewer hosts than nodes, additional hosts are named `new1`, `new2`, …. Self-loops need no cable.
 
     Raises:
         InvalidInput: if there are more hosts than ranks, if there are switches, or more than `MAX_PLACED_NODES` ranks.
@@ -79,7 +79,7 @@ def place_nodes(
 
 
 def _best_place(wanted: NDArray[np.float64], present: NDArray[np.float64], seed: int) -> NDArray[np.int64]:
-    """Return the host of each node that keeps the most links, of several starts."""
+    """Return the host of each node: the best assignment found from several starts."""
     rng = np.random.default_rng(seed)
     best, most = np.arange(len(wanted)), -1.0
     for start in range(_STARTS):

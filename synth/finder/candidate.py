@@ -10,10 +10,10 @@ from chorale.synth.errors import InvalidInput
 
 
 def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
-    """Return the smallest number of steps in which a node can hear from all others (Moore bound).
+    """Return the smallest number of steps in which a node can receive data from all others (Moore bound).
 
-    At most degree^t nodes are t hops away. In a bidirectional network (every link has its reverse) they are at most
-    degree (degree - 1)^(t - 1), because one link of every node on the way leads back.
+    At most degree^t nodes are t hops away. In a bidirectional network (every link has a reverse link) the limit is
+    degree (degree - 1)^(t - 1), because one link of each intermediate node leads back.
 
     Raises:
         ValueError: if a bidirectional network of this degree cannot reach that many nodes.
@@ -30,14 +30,14 @@ def least_steps(nodes: int, degree: int, bidirectional: bool = False) -> int:
 
 
 def least_bandwidth_factor(nodes: int) -> Fraction:
-    """Return (N - 1) / N: every node must receive N - 1 shards of M / N bytes, over links of bandwidth B in total."""
+    """Return (N - 1) / N, because each node receives N - 1 shards of M / N bytes over links with total bandwidth B."""
     return Fraction(nodes - 1, nodes)
 
 
 def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fraction:
     """Return an upper bound on the all-to-all rate of any network of this size, in units of one link's bandwidth.
 
-    Each unit occupies as many links as its target is hops away, and distances are at least those of the Moore bound.
+    Each unit of data uses one link per hop, and the number of hops is at least that of the Moore bound.
     """
     left, ring, hops, distances = nodes - 1, degree, 1, 0
     while left > 0:
@@ -48,17 +48,17 @@ def greatest_rate(nodes: int, degree: int, bidirectional: bool = False) -> Fract
 
 
 ScheduleMethod = Literal["bfb", "expand"]
-"""bfb: breadth-first broadcast on the topology; expand: the stored schedule of the base, expanded with the topology."""
+"""bfb: breadth-first broadcast on the topology. expand: a stored schedule of the base, expanded like the topology."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
     """Properties of a topology that decide which expansions apply.
 
-    simple:            it has neither parallel links nor self-loops
-    self_loops:        some node has a link to itself
-    bidirectional:     every link has its reverse
-    reverse_symmetric: it is known to equal its transpose up to names (False: not known)
+    simple:            whether there are neither parallel links nor self-loops
+    self_loops:        whether some node has a link to itself
+    bidirectional:     whether every link has a reverse link
+    reverse_symmetric: whether the topology is known to be isomorphic to its transpose (False: not known)
     """
 
     simple: bool
@@ -68,7 +68,7 @@ class Traits:
 
 
 Cost = tuple[int, Fraction]
-"""Steps and bandwidth factor (T_B in M / B) of an allgather."""
+"""(steps, bandwidth factor) of an allgather; the bandwidth factor is T_B in units of M / B."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class TopologyCandidate:
 
     spec, nodes, degree: the topology
     method:      the method of the schedule
-    steps, bandwidth_factor: T_L, and T_B in M / B
-    exact:       whether a schedule with this cost exists; otherwise a rule predicts it
-    least_steps, least_factor: lower bounds on the real cost, because a prediction may be too high
-    expansions:  how deeply the spec nests functions; candidates with fewer are preferred among equals
-    origin:      the bases that it is made of
+    steps, bandwidth_factor: T_L, and T_B in units of M / B
+    exact:       whether a schedule with this cost exists; otherwise the cost is predicted by a rule
+    least_steps, least_factor: lower bounds on the real cost, because predictions may be too high
+    expansions:  nesting depth of functions in the spec; among candidates of equal cost, fewer are preferred
+    origin:      the bases from which the topology is constructed
     """
 
     spec: str
@@ -103,14 +103,14 @@ class TopologyCandidate:
 
     @property
     def tie_break(self) -> tuple[int, int, str]:
-        """Order between candidates of equal cost: fewer expansions first, then the shorter spec."""
+        """Sort key for candidates of equal cost: fewer expansions first, then shorter specs."""
         return self.expansions, len(self.spec), self.spec
 
 
 def base_candidate(
     spec: str, nodes: int, degree: int, cost: Cost, traits: Traits, method: ScheduleMethod = "bfb"
 ) -> TopologyCandidate:
-    """Return the candidate of a base topology whose exact `cost` is known."""
+    """Return a candidate for a base topology with known exact `cost`."""
     return TopologyCandidate(spec, method, nodes, degree, *cost, True, traits, *cost, origin=(spec,))
 
 
@@ -130,9 +130,10 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Return the candidates whose lower bounds are not dominated by the expected cost of another one. O(n * frontier).
+    """Remove candidates that cannot be Pareto-efficient, even at their lower bounds. O(n * frontier).
 
-    Candidates of equal cost are all kept.
+    A candidate is removed if the expected cost of another one is better than its lower bounds. All candidates of equal
+    cost are kept.
     """
     everyone = list(candidates)
     best = [cost_of(group[0]) for group in frontier(everyone)]
@@ -145,7 +146,7 @@ def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An allreduce of `size_bytes`; a step takes `alpha_us` microseconds, a node sends at `bandwidth_gbps` Gbit/s."""
+    """An allreduce of `size_bytes`, with `alpha_us` microseconds per step and `bandwidth_gbps` Gbit/s per node."""
 
     alpha_us: Fraction
     size_bytes: int
@@ -160,14 +161,14 @@ class Workload:
             raise InvalidInput("a bandwidth must be positive", self.bandwidth_gbps, "give Gbit/s of a whole node")
 
     def us_of(self, steps: int, bandwidth_factor: Fraction) -> Fraction:
-        """Return 2 (T_L alpha + T_B) in microseconds: a reduce_scatter and an allgather of that cost."""
+        """Return 2 (T_L alpha + T_B) in microseconds: the time of a reduce_scatter and an allgather with this cost."""
         per_factor_us = Fraction(8 * self.size_bytes, 1000) / self.bandwidth_gbps
         return 2 * (steps * self.alpha_us + bandwidth_factor * per_factor_us)
 
     def time_us(self, candidate: TopologyCandidate) -> Fraction:
-        """Return the microseconds of an allreduce on `candidate`."""
+        """Return the time of the allreduce on `candidate`, in microseconds."""
         return self.us_of(*cost_of(candidate))
 
     def best(self, candidates: Iterable[TopologyCandidate]) -> TopologyCandidate:
-        """Return the fastest of `candidates`; among equals the one with the fewest steps."""
+        """Return the fastest of `candidates`; if several are equally fast, the one with the fewest steps."""
         return min(candidates, key=lambda candidate: (self.time_us(candidate), candidate.steps))

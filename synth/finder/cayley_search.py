@@ -1,6 +1,7 @@
-"""Search for base graphs: random Cayley digraphs of a size, by seed, distributed over an executor, logged as JSON.
+"""Searches for base graphs among random Cayley digraphs of a given size.
 
-The groups are semidirect products of cyclic groups. The log holds the number of finished seeds and the specs found.
+The groups are semidirect products of cyclic groups. Seeds are distributed over an executor. A JSON log stores the
+number of finished seeds and the specs that were found.
 """
 
 import json
@@ -29,7 +30,7 @@ from chorale.synth.topology.spec import parse_topology
 def semidirect_groups(order: int) -> tuple[SemidirectProduct, ...]:
     """Return all groups Z_m x|_r Z_k x Z_l with m k l = `order` and r of an order that divides k modulo m.
 
-    Cyclic groups come first. Some groups are isomorphic, which costs a search time but no answers.
+    Cyclic groups come first. Some of the groups are isomorphic, which only costs time.
     """
     groups = [SemidirectProduct(order, 1, 1)]
     for m in divisors(order)[1:]:
@@ -51,12 +52,15 @@ MAX_SEARCH_NODES = 2**11
 _EXTRA_STEPS = 6
 _SURELY = 18
 _WORK = 2**24
-"""Elements that one task looks at."""
+"""Number of group elements that one task visits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CayleySearch:
-    """A search for Cayley digraphs of `nodes` and `degree`; bidirectional ones have the inverses of all generators."""
+    """A search for Cayley digraphs of `nodes` nodes and `degree`.
+
+    bidirectional: whether generator sets must contain the inverses of all generators
+    """
 
     nodes: int
     degree: int
@@ -70,15 +74,15 @@ class CayleySearch:
 
     @staticmethod
     def is_possible(nodes: int, degree: int) -> bool:
-        """Return whether a search can have this size."""
+        """Return whether a search with this size is supported."""
         return degree < nodes <= MAX_SEARCH_NODES and 2 <= degree <= MAX_DEGREE
 
     @property
     def trials(self) -> int:
-        """Generator sets that one seed tries: no more than it takes to see every one of them almost surely.
+        """Number of random generator sets per seed, limited to what is needed to almost surely see all sets.
 
-        A set is drawn with a probability of at least degree! / (nodes - 1)^degree. After log(sets) + `_SURELY` times
-        the inverse of that, one of all `sets` is still missing with a probability below e^-`_SURELY`.
+        Each set is drawn with a probability p of at least degree! / (nodes - 1)^degree. After (log(sets) + `_SURELY`) /
+        p draws, the probability that any of the `sets` has not been drawn is below e^-`_SURELY`.
         """
         inverse: int = -(-((self.nodes - 1) ** self.degree) // math.factorial(self.degree))
         sufficient = inverse * (inverse.bit_length() + _SURELY)
@@ -86,7 +90,7 @@ class CayleySearch:
 
 
 def searches_for(query: FinderQuery) -> list[CayleySearch]:
-    """Return the searches that can help a query: graphs of its size, and those whose line graphs have its size."""
+    """Return the searches that can help a query: graphs of its size, and graphs with line graphs of its size."""
     searches: list[CayleySearch] = []
     nodes = query.nodes
     while nodes > query.degree + 1:
@@ -105,11 +109,12 @@ def search_cayley_graphs(
     previous: Iterable[TopologyCandidate] = (),
     progress: Progress | None = None,
 ) -> tuple[TopologyCandidate, ...]:
-    """Return the Pareto-efficient Cayley digraphs among the results of all `seeds` and `previous` ones.
+    """Run the search for all `seeds`; return the Pareto-efficient Cayley digraphs among its results and `previous`.
 
-    A task is one seed, tried on one group: seed s uses group s modulo their number. Only the union of seeds decides the
-    result, so a search can be stopped and continued with the missing ones. Of equal cost, the first spec by `tie_break`
-    stays. Graphs are scored at the identity only, which is exact because Cayley digraphs are vertex-transitive.
+    A task runs one seed on one group: seed s uses group s modulo the number of groups. The result depends only on the
+    set of seeds, so a search can be stopped and continued later with the remaining seeds. Among graphs of equal cost,
+    the first by `tie_break` is kept. Only the identity node of each graph is scored, which is exact because Cayley
+    digraphs are vertex-transitive.
     """
     tasks = [(search, seed) for seed in sorted(set(seeds))]
     found = list(previous)
@@ -119,7 +124,7 @@ def search_cayley_graphs(
 
 
 LOAD_UNIT = 840
-"""Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole numbers."""
+"""Loads are counted in units of 1/840, where 840 = lcm(1, …, 8), so that all loads are whole numbers."""
 
 NO_LOAD = np.iinfo(np.int64).max
 
@@ -148,14 +153,14 @@ _MAX_SEEDS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Seeds 0 to `seeds` - 1 are finished; `frontier` holds the best of their results."""
+    """Progress of a search: seeds 0 to `seeds` - 1 are finished, and `frontier` contains their best results."""
 
     seeds: int
     frontier: tuple[TopologyCandidate, ...]
 
 
 def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
-    """Return the JSON that `read_log` reads, ordered by size."""
+    """Return the log as JSON, sorted by size; `read_log` reads it."""
     searches = sorted(log, key=lambda search: (search.nodes, search.degree, search.bidirectional))
     entries = [
         {
@@ -171,10 +176,10 @@ def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
 
 
 def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
-    """Return what `write_log` wrote. Every spec is built and scored again, so the file need not be trusted.
+    """Read a log written by `write_log`. The file need not be trusted: every spec is built and scored again.
 
     Raises:
-        InvalidInput: for anything else; the message names the file.
+        InvalidInput: the content is not a valid log; the message names the file.
     """
     log = {}
     try:

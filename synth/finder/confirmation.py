@@ -1,7 +1,7 @@
-"""From predicted to confirmed costs: candidates are scored on the built topology, ties broken, schedules verified.
+"""Confirms predicted costs: scores candidates on the built topology, breaks ties, and verifies schedules.
 
-Among candidates of equal cost, the one with the higher all-to-all rate is chosen if that is cheap to compute. A search
-may also rank by that rate, alone or together with the costs of an allreduce.
+Among candidates of equal cost, the one with the highest all-to-all rate is chosen if the rate is cheap to compute. A
+search may also rank by this rate, alone or together with the cost of an allreduce.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ from chorale.synth.verify.verify import verify
 
 
 def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
-    """Return `candidates`, with the real costs of those that `scores` contains.
+    """Replace predicted costs of `candidates` by the real costs in `scores`.
 
-    Only predicted costs of BFB change: what an expanded stored schedule costs is exact by the rules.
+    Only predictions for BFB change. The cost of an expanded stored schedule is already exact.
     """
     known = []
     for candidate in candidates:
@@ -44,17 +44,17 @@ def with_known_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
 
 
 def most_promising(candidates: Sequence[TopologyCandidate], count: int) -> list[str]:
-    """Return up to `count` specs that have to be scored, ordered by the fewest steps that they may take."""
+    """Return up to `count` specs to score next, sorted by the lower bound on their steps."""
     waiting = [candidate for candidate in promising(candidates) if not candidate.exact]
     waiting.sort(key=lambda candidate: (candidate.least_steps, cost_of(candidate), candidate.tie_break))
     return [candidate.spec for candidate in waiting[:count]]
 
 
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
-    """Score the candidates whose costs rest on a theorem or on the database, one topology per task.
+    """Check costs that come from a theorem or from the database by scoring these candidates, one topology per task.
 
     Raises:
-        CheckFailed: if a real cost differs from the claimed one.
+        CheckFailed: if the real cost of a candidate differs from the claimed cost.
     """
     claimed = [candidate for group in groups for candidate in group if candidate.method == "bfb"]
     scores.compute([candidate.spec for candidate in claimed], executor)
@@ -67,16 +67,16 @@ def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreC
 
 
 MAX_RATED_NODES = 128
-"""The largest network whose rate breaks ties; those of larger ones can take seconds each."""
+"""Largest network for which the all-to-all rate is used to break ties; for larger ones it can take seconds."""
 _CONTENDERS = 4
 
 
 def break_ties(
     groups: Sequence[tuple[TopologyCandidate, ...]], executor: Executor, progress: Progress | None = None
 ) -> list[TopologyCandidate]:
-    """Return one candidate of each group of equal cost: the one with the highest all-to-all rate, then by `tie_break`.
+    """Choose one candidate from each group of equal cost: highest all-to-all rate first, then by `tie_break`.
 
-    The rate is the lower of its certified bounds, which flows reach. Large networks are chosen by `tie_break` alone.
+    The rate that counts is the certified lower bound, which is achievable. For large networks only `tie_break` counts.
     """
     contenders = [group[:_CONTENDERS] if group[0].nodes <= MAX_RATED_NODES else group[:1] for group in groups]
     rates = rates_of([one.spec for group in contenders if len(group) > 1 for one in group], executor, progress)
@@ -88,16 +88,20 @@ def break_ties(
 
 
 Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
-"""How a cost was confirmed. schedule: by a verified schedule with the rows of all ranks; symmetric schedule: with those
-of rank 0 and symmetries; prediction: without a schedule, by code other than that which scored the candidate, on the
-network that was expanded or on the built network."""
+"""How a cost was confirmed.
+
+schedule:           by a verified schedule with the rows of all ranks
+symmetric schedule: by a verified schedule with the rows of rank 0 and symmetries
+prediction:         without a schedule, by separate code that did not score the candidate
+none:               not confirmed
+"""
 
 MAX_WHOLE_RANKS = 1024
-"""The largest network for which the rows of all ranks are made even if those of rank 0 would be enough."""
+"""Up to this size, the rows of all ranks are made even if those of rank 0 and symmetries would be enough."""
 
 
 def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
-    """Confirm the claimed cost of `candidate` and return how; "none" only above `MAX_EXPANDED_RANKS` ranks.
+    """Confirm the claimed cost of `candidate`; return how. "none" is only possible above `MAX_EXPANDED_RANKS` ranks.
 
     Raises:
         CheckFailed: if `synth METHOD SPEC` does not give a verified schedule of exactly that cost, or if a prediction
@@ -126,7 +130,7 @@ def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
 
 
 def _predicted(candidate: TopologyCandidate, topology: Topology, executor: Executor) -> Cost | None:
-    """Return the exact cost by code other than that which scored the candidate; None if that would take too long."""
+    """Compute the exact cost with code that did not score the candidate; None if this would take too long."""
     if candidate.method == "expand":
         prediction = predict_allgather(candidate.spec, executor)
         return prediction.steps, prediction.bandwidth_factor
@@ -141,9 +145,9 @@ def _predicted(candidate: TopologyCandidate, topology: Topology, executor: Execu
 
 
 def _line_base(spec: str) -> str | None:
-    """Return a network whose line graph is `spec` up to names, None if the spec does not show one.
+    """Return a network with a line graph isomorphic to `spec`; None if none can be derived from the spec.
 
-    Generalized Kautz and de Bruijn graphs are line graphs of smaller ones of their family: L(Pi(d, m)) = Pi(d, d m).
+    Many generalized Kautz and de Bruijn graphs are line graphs in the same family: L(Pi(d, m)) = Pi(d, d m).
     """
     tree = parse_spec(spec)
     if isinstance(tree, FunctionCall) and tree.name == "line":
@@ -162,7 +166,7 @@ def _line_base(spec: str) -> str | None:
 Goal = Literal["allreduce", "alltoall", "both"]
 
 MAX_NODES_BY_RATE = 1024
-"""The largest network that can be ranked by all-to-all rate; larger ones take minutes each."""
+"""Largest network that can be ranked by all-to-all rate; each larger one would take minutes."""
 _ROWS = 5
 
 
@@ -179,10 +183,10 @@ def _alltoall_rate(_shared: None, spec: str) -> AllToAllRate:
 def rated_frontier(
     candidates: Sequence[TopologyCandidate], rates: Mapping[str, AllToAllRate], goal: Goal
 ) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the best candidates of exact costs in groups of equals, ordered by falling rate that flows reach.
+    """Return the best candidates with exact costs, in groups of equals, sorted by decreasing achievable rate.
 
-    For the goal alltoall these are the best few; for both, those that no other one beats in rate, steps and bandwidth
-    time together.
+    For the goal `alltoall` these are the few with the highest rates; for the goal `both`, the Pareto-efficient ones in
+    rate, steps and bandwidth time.
     """
 
     def order(candidate: TopologyCandidate) -> tuple[Fraction, int, Fraction]:

@@ -1,12 +1,12 @@
-"""All ways to reach a number of nodes and a degree by expanding bases; hopeless candidates are pruned on the way.
+"""Finds all ways to construct networks with a given number of nodes and degree by expanding bases.
 
-The search works backwards from the goal: a line graph comes from N / d nodes, a degree expansion from N / k nodes of
-degree d / k, a power from the root, a product from its factors. Source: Zhao et al., "Efficient Direct-Connect
-Topologies for Collective Communications", long version, section 5.4.
+The search works backwards from the goal and prunes hopeless candidates: a line graph comes from a network of N / d
+nodes, a degree expansion from N / k nodes of degree d / k, a power from its root, a product from its factors. Source:
+Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", long version, section 5.4.
 
-If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 there). For
-breadth-first broadcast on the expanded topology they are what the paper's formulas say, which may be above the real
-cost: the line graph of an optimal graph can be optimal again, and a copy of a node may be heard before the last step.
+If a stored schedule of the base is expanded, the costs are exact (theorems 7.1, 11 and 12 of the paper). For
+breadth-first broadcast on the expanded topology, costs are predicted by the formulas of the paper. The real cost may be
+lower: the line graph of an optimal graph can be optimal again, and data of a copy may arrive before the last step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 
 
 def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
-    """Return `base` after an expansion. Only costs of a stored schedule, expanded, stay exact."""
+    """Return `base` with the `changes` of an expansion. Costs stay exact only for a stored schedule."""
     is_exact = base.exact and base.method == "expand"
     return replace(base, **{"exact": is_exact, "expansions": base.expansions + 1, **changes})
 
@@ -32,9 +32,9 @@ def _expanded(base: TopologyCandidate, **changes: Any) -> TopologyCandidate:
 def line_of(base: TopologyCandidate) -> TopologyCandidate:
     """Return the line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; an upper bound for BFB).
 
-    The BFB problem of step t + 1 at a link from u to w has degree copies of every shard that reaches u in step t, less
-    at most one because the link needs no copy of itself. So T_B is at most T_L / N lower. The degree must be at least
-    2, because a one-way ring is its own line graph.
+    The BFB problem of step t + 1 at a link from u to w contains `degree` copies of every shard that reaches u in step
+    t, minus at most one, because the link does not need its own shard. The real T_B is therefore at most T_L / N lower.
+    The degree must be at least 2, because a one-way ring is its own line graph.
     """
     traits, nodes = base.traits, base.nodes * base.degree
     slack = Fraction(base.steps, base.nodes) if base.method == "bfb" else Fraction(0)
@@ -44,7 +44,7 @@ def line_of(base: TopologyCandidate) -> TopologyCandidate:
         nodes=nodes,
         steps=base.steps + 1,
         bandwidth_factor=base.bandwidth_factor + Fraction(1, base.nodes),
-        # Two links follow one another in only one way, so there are no parallel links.
+        # Two links can follow each other in only one way, so a line graph has no parallel links.
         traits=Traits(not traits.self_loops, traits.self_loops, False, traits.reverse_symmetric),
         least_steps=base.least_steps + 1,
         least_factor=max(base.least_factor + Fraction(1, base.nodes) - slack, least_bandwidth_factor(nodes)),
@@ -54,9 +54,10 @@ def line_of(base: TopologyCandidate) -> TopologyCandidate:
 def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
     """Return the degree expansion of a network without self-loops: copies * N nodes of degree copies * degree.
 
-    T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if a node can hear from itself
-    within T_L steps, as its copies can from each other; if every link has its reverse, two steps suffice. Its problems
-    are those of the base with every shard and link copied, and in addition the shards of the copies.
+    The cost is T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if each node of the
+    base is on a cycle of at most T_L links, because then copies of a node reach each other within T_L steps. If every
+    link has a reverse link, two steps are enough for that. The BFB problems are those of the base with all shards and
+    links copied, plus the shards of the copies.
     """
     nodes, is_bfb = base.nodes * copies, base.method == "bfb"
     factor = base.bandwidth_factor + Fraction(copies - 1, nodes)
@@ -73,7 +74,7 @@ def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
 
 
 def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
-    """Return the Cartesian power: N^n nodes of degree n * degree, n * T_L; T_B keeps its ratio to the least one.
+    """Return the Cartesian power: N^n nodes of degree n * degree. Steps: n * T_L. T_B keeps its ratio to the optimum.
 
     Source: theorem 12.
     """
@@ -92,9 +93,9 @@ def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
 
 
 def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyCandidate:
-    """Return the Cartesian product of two simple topologies on which BFB is bandwidth-optimal, as it is on the product.
+    """Return the Cartesian product of two simple topologies on which BFB is bandwidth-optimal.
 
-    Numbers of nodes are multiplied, degrees and steps are added (theorem 13).
+    BFB is bandwidth-optimal on the product too. Node counts are multiplied, degrees and steps are added (theorem 13).
     """
     nodes, steps = base.nodes * partner.nodes, base.steps + partner.steps
     both = [
@@ -117,9 +118,9 @@ def product_of(base: TopologyCandidate, partner: TopologyCandidate) -> TopologyC
 
 
 def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
-    """Return the network together with its transpose: twice the degree at the same cost or less (appendix A.6).
+    """Return the union of a network and its transpose: twice the degree, at most the same cost (appendix A.6).
 
-    For BFB the cost is a guess, because shorter paths over the reversed links change its steps and its balance.
+    For BFB the cost is a guess, because shorter paths over reversed links change its steps and load balance.
     """
     lowest = base.steps, base.bandwidth_factor
     if base.method == "bfb":
@@ -154,7 +155,7 @@ def _power_spec(spec: str, times: int) -> str:
 
 
 def _product_spec(*specs: str) -> str:
-    """Return the spec of a product: a product of products as one, and a product of rings as a torus."""
+    """Return the spec of a product. Nested products are flattened, and a product of rings is written as a torus."""
     trees: list[Any] = []
     for spec in specs:
         tree = parse_spec(spec)
@@ -165,14 +166,14 @@ def _product_spec(*specs: str) -> str:
 
 
 def divisors(number: int) -> list[int]:
-    """Return all divisors of `number` in rising order. O(sqrt(number))."""
+    """Return all divisors of `number` in increasing order. O(sqrt(number))."""
     small = [candidate for candidate in range(1, math.isqrt(number) + 1) if number % candidate == 0]
     large = [number // candidate for candidate in reversed(small) if candidate * candidate != number]
     return small + large
 
 
 def roots(number: int) -> Iterator[tuple[int, int]]:
-    """Yield (root, n) with root^n = number and n, root >= 2, by rising n."""
+    """Yield all (root, n) with root^n = number and n, root >= 2, in increasing order of n."""
     for times in range(2, number.bit_length()):
         root = round(number ** (1 / times))
         for candidate in (root - 1, root, root + 1):
@@ -181,16 +182,19 @@ def roots(number: int) -> Iterator[tuple[int, int]]:
 
 
 _TIES = 3
-"""The number of candidates of equal predicted cost and method that are expanded further."""
+"""Of candidates with equal predicted cost and method, at most this many are expanded further."""
 
 _CLOSED_UNDER_LINE = ("genkautz:", "debruijn:")
-"""Families that contain their own line graphs: number the link from x to -d x - a as d x + a - 1, for example."""
+"""Families that contain the line graphs of their members, which therefore need no line graph expansion.
+
+For example, number the link of a generalized Kautz graph from x to -d x - a as d x + a - 1.
+"""
 
 
 class Constructions:
-    """All candidates by (nodes, degree); unknown costs are predicted.
+    """Computes all candidates by (nodes, degree). Unknown costs are predicted.
 
-    Costs of smaller sizes are remembered, so that searching all sizes in rising order is a dynamic programme.
+    Results of smaller sizes are cached, so searching all sizes in increasing order is a dynamic programme.
     """
 
     def __init__(self, sources: BaseSources) -> None:
@@ -201,7 +205,7 @@ class Constructions:
         self._one_way = Constructions(one_way) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return every candidate whose parts were worth keeping; one per spec and method."""
+        """Return all candidates that can be built from parts that were not pruned; one per spec and method."""
         return _one_each(self._all(nodes, degree))
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
@@ -210,7 +214,7 @@ class Constructions:
         yield from self._sources.all(nodes, degree)
         if self._one_way is not None and degree % 2 == 0:
             for base in self._one_way.pruned(nodes, degree // 2):
-                # A stored schedule needs a mirror image; BFB makes its own.
+                # To use a stored schedule, the transpose needs a schedule too; BFB can always make one.
                 if base.method == "bfb" or base.traits.reverse_symmetric:
                     yield bidirectional_of(base)
         if self._one_way is None and degree >= 2 and nodes % degree == 0:
@@ -229,11 +233,11 @@ class Constructions:
         yield from self._products(nodes, degree)
 
     def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
-        """Return the candidates that may be Pareto-efficient, or would be if those with self-loops did not exist."""
+        """Return candidates that may be Pareto-efficient among all, or among those without self-loops."""
         key = (nodes, degree)
         if key not in self._pruned:
             everyone = self.candidates(nodes, degree)
-            # Degree expansion needs networks without self-loops: those that have some must not replace all others.
+            # Degree expansion needs networks without self-loops, so keep some even if those with self-loops are better.
             loopless = [candidate for candidate in everyone if not candidate.traits.self_loops]
             worthy = dict.fromkeys(promising(everyone) + promising(loopless))
             kept, counts = [], Counter[tuple[object, ...]]()
@@ -246,7 +250,7 @@ class Constructions:
         return self._pruned[key]
 
     def _products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
-        """Yield the product of the best factors for every way to split nodes and degree in two."""
+        """Yield, for each way to split nodes and degree into two factors, the product of the best factors."""
         for first_nodes in divisors(nodes)[1:-1]:
             if first_nodes > nodes // first_nodes:
                 break
@@ -257,7 +261,10 @@ class Constructions:
                     yield product_of(first, second)
 
     def _best_factor(self, nodes: int, degree: int) -> TopologyCandidate | None:
-        """Return the simple topology on which BFB is bandwidth-optimal in the fewest steps, by expansions of such."""
+        """Return the simple topology of this size on which BFB is bandwidth-optimal with the fewest steps.
+
+        None if none.
+        """
         key = (nodes, degree)
         if key not in self._best:
             fit = (
@@ -282,10 +289,10 @@ class Constructions:
 
 
 class SeparateConstructions:
-    """Constructions from all requested bases, and separately from those of the paper alone.
+    """Runs `Constructions` twice: with all requested bases, and with only the bases of the paper.
 
-    Some expansions cost less than predicted. With more bases, pruning could drop candidates that would have turned out
-    better. Both sets are searched, so that more bases never give a worse frontier.
+    Some expansions cost less than predicted. With more bases, pruning could therefore remove candidates that would turn
+    out to be better. Searching both sets ensures that additional bases never make the frontier worse.
     """
 
     def __init__(self, sources: BaseSources) -> None:

@@ -1,7 +1,7 @@
-"""Topology search: the networks of a given number of nodes and degree that are Pareto-optimal by steps and T_B.
+"""Topology search: finds the Pareto-optimal networks by steps and T_B for a given number of nodes and degree.
 
-Constructions of N nodes build on those of divisors of N. When many sizes are searched, sizes with the same largest
-prime factor share most of these, so they form one task, smaller sizes first.
+Constructions with N nodes build on those with divisors of N nodes. If many sizes are searched, sizes with the same
+largest prime factor share most of this work, so they form one task, which starts with the smallest size.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,8 +40,8 @@ MAX_LINKS = 2**20
 class FinderQuery:
     """A search for topologies of `nodes` nodes, each with `degree` links out and in.
 
-    bidirectional: whether every link must have its reverse
-    bases:         "all", or "paper" for the bases of the paper only
+    bidirectional: whether every link must have a reverse link
+    bases:         "all", or "paper" for only the bases of the paper
 
     Raises InvalidInput if no such network exists or it would be too large.
     """
@@ -77,19 +77,19 @@ class FinderQuery:
 
     @property
     def least_steps(self) -> int:
-        """The Moore bound."""
+        """The Moore bound on the number of steps."""
         return least_steps(self.nodes, self.degree, self.bidirectional)
 
     @property
     def least_bandwidth_factor(self) -> Fraction:
-        """(N - 1) / N."""
+        """The lower bound on T_B in units of M / B: (N - 1) / N."""
         return least_bandwidth_factor(self.nodes)
 
 
 _SCORED_AT_ONCE = 16
 
 Stage = Callable[[str], Progress | None]
-"""Called with the name of each stage when it begins; returns the function to report the progress of its tasks to."""
+"""Called with the name of each stage when it begins; returns a callback for the progress of its tasks, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class FrontierPoint:
     """A Pareto-efficient candidate with its real cost.
 
     diameter:     diameter of the topology; a stored schedule may take more steps
-    confirmation: how the cost was confirmed after it had been computed (`chorale.synth.finder.confirmation`)
-    alternatives: specs of other candidates that cost the same
+    confirmation: how the computed cost was confirmed, see `chorale.synth.finder.confirmation`
+    alternatives: specs of other candidates with equal cost
     rate:         all-to-all rate, if the search ranks by it
     """
 
@@ -110,17 +110,17 @@ class FrontierPoint:
 
     @property
     def confirmed(self) -> bool:
-        """Whether a schedule was made and verified."""
+        """Whether the cost was confirmed by a verified schedule."""
         return self.confirmation in ("schedule", "symmetric schedule")
 
 
 @dataclass(frozen=True, slots=True)
 class FinderResult:
-    """The frontier, ordered by steps, and how it was chosen.
+    """The frontier, sorted by steps, and facts about the search.
 
     considered: number of candidates
     scored:     number of topologies that were scored
-    others:     candidates of exact cost that are not on the frontier
+    others:     candidates with exact cost that are not on the frontier
     """
 
     query: FinderQuery
@@ -139,29 +139,30 @@ def find(
     goal: Goal = "allreduce",
     allowed: Callable[[TopologyCandidate], bool] | None = None,
 ) -> FinderResult:
-    """Return the Pareto frontier of what bases and expansions give for `query`; the result is the same on any executor.
+    """Return the Pareto frontier of all networks for `query` that bases and expansions give.
 
-    Costs are exact. Candidates near the predicted frontier are scored by BFB on the built topology; the cost of an
-    expanded stored schedule follows from exact rules.
+    The result does not depend on the executor. All costs are exact: candidates near the predicted frontier are scored
+    by BFB on the built topology, and the cost of an expanded stored schedule follows from exact rules.
 
     Args:
         query: the size of the network and the bases to use.
         executor: where scores, rates and schedules are computed.
         stage: called when a stage begins.
-        extra_bases: more bases by (nodes, degree), such as those of `chorale.synth.finder.cayley_search`.
-        confirmed_nodes: the largest number of nodes for which every row is confirmed as well, by a verified schedule
-            if that is not too large.
-        goal: what counts: for allreduce steps and bandwidth time, for alltoall the all-to-all rate (the best few rows,
-            falling), for both all three. Rates are known up to `MAX_NODES_BY_RATE` nodes.
-        allowed: which candidates may be chosen; None for all.
+        extra_bases: additional bases by (nodes, degree), for example from `chorale.synth.finder.cayley_search`.
+        confirmed_nodes: every row is also confirmed up to this number of nodes, by a verified schedule if that would
+            not be too large.
+        goal: `allreduce` ranks by steps and bandwidth time; `alltoall` ranks by all-to-all rate and returns the few
+              best
+            rows; `both` uses all three. Rates are supported up to `MAX_NODES_BY_RATE` nodes.
+        allowed: returns whether a candidate may be chosen; None allows all.
 
     Returns:
-        The frontier and the candidates that it was chosen from. Source: Zhao et al., "Efficient Direct-Connect
+        The frontier and facts about the search. Source: Zhao et al., "Efficient Direct-Connect
         Topologies for Collective Communications", section 5.4.
 
     Raises:
-        InvalidInput: if the goal needs rates of too large a network.
-        CheckFailed: if a schedule does not cost what was claimed.
+        InvalidInput: if the goal needs rates and the network is too large for that.
+        CheckFailed: if the real cost of a schedule differs from the claimed cost.
     """
     if goal != "allreduce" and query.nodes > MAX_NODES_BY_RATE:
         rule = f"networks are ranked by all-to-all rate up to {MAX_NODES_BY_RATE} nodes"
@@ -178,7 +179,7 @@ def find(
     rates: dict[str, AllToAllRate] = {}
     if goal == "allreduce":
         progress = enter("scores")
-        # The candidates that may take the fewest steps come first: their exact costs rule out many others.
+        # Start with the candidates that may have the fewest steps, because their exact costs rule out many others.
         while needed := most_promising(known := with_known_costs(candidates, scores), _SCORED_AT_ONCE):
             scores.compute(needed, executor, progress)
         groups = frontier(promising(known))
@@ -200,7 +201,7 @@ def find(
                 report(index + 1, len(chosen))
     rows = []
     for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True):
-        score = scores.get(candidate.spec)  # BFB takes as many steps as the diameter
+        score = scores.get(candidate.spec)  # the number of BFB steps equals the diameter
         hops = score.steps if score else diameter(parse_topology(candidate.spec))
         alternatives = tuple(one.spec for one in group if one.spec != candidate.spec)
         rows.append(FrontierPoint(candidate, hops, confirmation, alternatives, rates.get(candidate.spec)))
@@ -214,16 +215,16 @@ Frontier = tuple[TopologyCandidate, ...]
 
 _MOST_TASKS = 64
 _FIXED_COST = 500
-"""The number of nodes of a network that takes about as long to score as finding the constructions of one size."""
+"""Finding the constructions of one size takes about as long as scoring a network with this many nodes."""
 
 
 def find_all(
     queries: Sequence[FinderQuery], executor: Executor, stage: Stage | None = None
 ) -> dict[FinderQuery, Frontier]:
-    """Return the Pareto frontier of every query, ordered by steps: the simplest candidate of each cost.
+    """Return the Pareto frontier of each query, sorted by steps, with the simplest candidate of each cost.
 
-    All queries must agree in degree, bases and direction. Costs that follow from theorems or are claimed by the
-    database are not checked, all others are computed; no schedule is made.
+    All queries must have the same degree, bases and direction. Costs from theorems or from the database are not
+    checked; all others are computed. No schedules are made.
     """
     enter: Stage = stage or (lambda _name: None)
     tasks = _tasks(sorted(set(queries), key=lambda query: query.nodes))
@@ -234,7 +235,7 @@ def find_all(
 
 
 def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
-    """Return groups of queries with one largest prime factor of the size in one group, the longest tasks first."""
+    """Group queries by the largest prime factor of their size; groups that take longest come first."""
 
     def cost_of(group: Sequence[FinderQuery]) -> int:
         return sum(_FIXED_COST + query.nodes for query in group)
@@ -257,7 +258,7 @@ def _tasks(queries: Sequence[FinderQuery]) -> list[tuple[FinderQuery, ...]]:
 
 
 def _frontiers(_shared: None, queries: Sequence[FinderQuery]) -> list[Frontier]:
-    """Return the frontier of each query; queries must be ordered by the number of nodes."""
+    """Return the frontier of each query. Queries must be sorted by number of nodes."""
     scores = ScoreCache()
     constructions = SeparateConstructions(BaseSources(scores, queries[0].bases, queries[0].bidirectional))
     frontiers = []

@@ -1,4 +1,4 @@
-"""Kernels in C++, in the extension module `native`, documented in `native.pyi`."""
+"""Kernels written in C++. They are in the extension module `native` and documented in `native.pyi`."""
 
 from pathlib import Path
 

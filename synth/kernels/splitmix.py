@@ -1,17 +1,17 @@
-"""Pseudo-random 64-bit numbers that are equal on every machine: SplitMix64 (Steele, Lea, Flood 2014)."""
+"""Pseudo-random 64-bit numbers that are the same on every machine: SplitMix64 (Steele, Lea, Flood 2014)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 STEP = np.uint64(0x9E3779B97F4A7C15)
-"""Increment of the state of the generator; odd, so its multiples are different."""
+"""Increment of the generator state. It is odd, so all its multiples modulo 2^64 are different."""
 
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def splitmix(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Return a pseudo-random number for each number; different numbers give different results."""
+    """Map each number to a pseudo-random number. Different numbers give different results."""
     values = numbers.astype(np.uint64)
     values = (values ^ (values >> np.uint64(30))) * FIRST
     values = (values ^ (values >> np.uint64(27))) * SECOND

@@ -1,4 +1,4 @@
-"""Runs independent calls of kernels on all cores of the process; kernels release the interpreter lock."""
+"""Runs independent kernel calls on all available cores. This works because kernels release the interpreter lock."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

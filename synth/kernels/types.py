@@ -1,4 +1,4 @@
-"""Types of arrays with two and three axes, for annotations such as `Matrix[np.int64]`."""
+"""Type aliases for arrays with two and three axes, for annotations such as `Matrix[np.int64]`."""
 
 from typing import TypeVar
 
