@@ -6,7 +6,7 @@ from chorale.synth.shadowing import leave_working_folder, shadow_of
 
 
 def main() -> None:
-    """Run the command; an error that a user's own file explains, which hides a library, is that file's name."""
+    """Run the command. If it fails because a file of the user hides a library, report that file."""
     leave_working_folder()
     try:
         from chorale.tuner.cli.main import main as run  # noqa: PLC0415 - its libraries may be what is hidden

@@ -1,4 +1,4 @@
-"""Tuning campaigns and what they registered, from Python."""
+"""Runs tuning campaigns from Python, and finds the results that they registered."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def tune(
         minutes: Time limit of the search.
         resume: Continue the newest launch of this name.
         sampler: A name as in a campaign, or an object of Optuna.
-        pruner: The same; an object decides after each size of a candidate, by the speed-up there.
+        pruner: A name as in a campaign, or an object of Optuna, which decides after each size by the speed-up there.
         storage: An address as in a campaign, or an object of Optuna.
         callbacks: Called with the Optuna study and the trial after every trial; `study.stop()` ends the search.
         **keys: Further keys of a campaign, such as seed, baselines or search; see `chorale tune --schema`.

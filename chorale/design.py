@@ -143,7 +143,7 @@ SomeSchedule: TypeAlias = VerifiedSchedule | AnySchedule | str | Path
 
 @in_words_of_arguments
 def topology(network: Network, model: str | None = None) -> NetworkTopology:
-    """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none.
+    """Convert a spec, a NetworkX graph or a topology to a checked topology; InvalidInput for anything else.
 
     Args:
         network: A spec, a NetworkX graph, a topology, or with `model` the path of a matrix of GPUs.
@@ -173,10 +173,10 @@ def synthesize(
     Args:
         network: A topology spec, a topology or a NetworkX graph.
         collective: allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.
-        method: A method listed by `chorale synth --help`; `auto` takes the schedule of lowest proven cost.
+        method: A method listed by `chorale synth --help`; `auto` chooses the schedule with the lowest proven cost.
         root: The root rank of broadcast and reduce.
         executor: Where to compute; this process unless another is given.
-        progress: Called with what is done and what there is to do.
+        progress: Called with the number of finished tasks and the total number of tasks.
         **parameters: Fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes.
 
     Raises:
@@ -273,10 +273,10 @@ def simulate(
         schedule: A schedule, what `synthesize` returned, or the name of a file.
         sizes: Buffer sizes in bytes, as text, a number or several.
         model: `step`, with barriers between steps, or `flow`, with messages that share links fairly.
-        alpha_us: Microseconds that each step takes besides.
-        link_latency_us: Microseconds that a link takes besides its bytes; 0.1 unless the topology states latencies.
-        hop_us: Microseconds that each node on the way takes; 0.3 unless the topology states latencies.
-        link_gbps: Rate of a link of bandwidth 1 in Gbit/s; needed where the topology counts links.
+        alpha_us: Fixed overhead of each step, in microseconds.
+        link_latency_us: Latency of each link, in microseconds; 0.1 unless the topology states latencies.
+        hop_us: Latency of each node on the way, in microseconds; 0.3 unless the topology states latencies.
+        link_gbps: Gbit/s of a link of bandwidth 1; required if the topology states no absolute bandwidths.
 
     >>> times_s = simulate(synthesize("ring:4", method="ring"), "1MiB", link_gbps=100)
     >>> round(times_s[2**20] * 1e6, 2)
@@ -335,7 +335,7 @@ def _name(verified: VerifiedSchedule) -> str:
 
 
 class NetworkTopology(Methods, Topology):
-    """A network that draws itself in notebooks, with what can be done on it as methods."""
+    """A topology that notebooks show as a drawing, with the next steps as methods."""
 
     def synthesize(self, collective: str = "allreduce", method: str = "auto", **options: Any) -> DesignedSchedule:
         """Return the verified schedule of a collective, see `chorale.synthesize`."""
@@ -373,12 +373,12 @@ class DesignedSchedule(Methods, Shown, VerifiedSchedule):
 
     @property
     def method(self) -> str:
-        """The method that made it; for `auto`, the chosen method."""
+        """Name of the synthesis method; for `auto`, the method that was chosen."""
         return self.schedule.method
 
     @property
     def topology(self) -> NetworkTopology:
-        """Its network."""
+        """The network of the schedule."""
         return NetworkTopology.of(self.schedule.topology)
 
     @property

@@ -1,4 +1,4 @@
-"""Networks of a number of nodes and a degree, from Python."""
+"""Finds networks with a given number of nodes and degree, from Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find(
     collective: Goal = "allreduce",
     executor: Executor | None = None,
 ) -> NetworkFrontier:
-    """Return the networks that no other network beats in both steps and bandwidth time, by rising steps.
+    """Return the networks that are Pareto-optimal in steps and bandwidth time, sorted by steps.
 
     Args:
         nodes: Number of nodes, up to 16,384.

@@ -1,4 +1,4 @@
-"""All-to-all of given sizes from Python: arrays in, arrays out, for frameworks that plan every batch."""
+"""Plans an all-to-all with given sizes: arrays in, arrays out, for frameworks that make a plan for every batch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ Traffic: TypeAlias = "NDArray[np.integer[Any]] | Sequence[Sequence[int]]"
 
 @in_words_of_arguments
 def plan_alltoall(network: Network, traffic: Traffic) -> AllToAllPlan:
-    """Return a plan of `traffic`, which no library's way of sending beats, and a proven bound on its time.
+    """Plan `traffic` at least as fast as any way in which libraries send it; also prove a lower bound on its time.
 
-    Thread-safe, without processes or files. On boxes with rails it takes 0.3 ms for 64 GPUs and 40 ms for 1,024, after
-    a first call that looks at the network; give the same topology (`chorale.topology`) every time.
+    Thread-safe; uses no processes or files. On boxes with rails a call takes 0.3 ms for 64 GPUs and 40 ms for 1,024
+    GPUs. The first call takes longer, because it analyses the network. To benefit from that, pass the same topology
+    object (from `chorale.topology`) every time.
 
     Args:
         network: A topology, a spec or a NetworkX graph.
@@ -168,9 +169,9 @@ def plan_dispatch(
 
 
 class Replanner:
-    """Keeps a plan as long as another would not pay: call it with the traffic of each batch, in bytes.
+    """Reuses a plan as long as a new one would not be worth its cost. Call it with the traffic of each batch, in bytes.
 
-    A new plan is made if the bound allows a gain above its cost, and kept if it reaches such a gain. Thread-safe.
+    A new plan is made if, by the bound, it could save more than it costs, and is kept if it does. Thread-safe.
 
     >>> replanner = Replanner("h100:2", cost_s=1e-3)
     >>> first = replanner(np.full((16, 16), 1000))
@@ -189,7 +190,7 @@ class Replanner:
 
     @in_words_of_arguments
     def __call__(self, traffic: Traffic) -> AllToAllPlan:
-        """Return the plan of this batch: along the last one, or a new one."""
+        """Return a plan for this batch: either the last plan applied to the new traffic, or a new plan."""
         matrix = _matrix(traffic)
         require_ranks(matrix, self.topology.compute_count, self.topology.spec)
         with self._lock:

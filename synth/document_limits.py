@@ -83,7 +83,7 @@ def _page_sizes(content: bytes, chunk: parquet.ColumnChunkMetaData) -> Iterator[
 
 
 def _thrift_numbers(stream: io.BytesIO) -> dict[int, int]:
-    """Read a structure in the compact protocol of Thrift and return its 32-bit fields; of repeated fields, the last value.
+    """Read a structure in the compact protocol of Thrift; return its 32-bit fields (the last value of repeated ones).
 
     The first byte of a field contains its type, and the difference to the previous field id. Only the types of page
     headers are supported.

@@ -1,4 +1,7 @@
-"""Benchmarks, and those of complete commands in separate processes, compared with limits and with an idle Python."""
+"""Defines benchmarks, and those that run complete commands in separate processes.
+
+Commands are compared with limits and with a Python process that does nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ from chorale.synth.errors import CheckFailed
 class BenchmarkOutcome:
     """The outcome of a case.
 
-    facts:   counts and certificates as JSON, the same on every machine
+    facts:   counts and certificates as JSON, which are the same on every machine
     ratio:   how many times better than the reference
-    seconds: of what is measured and of the reference; empty if exact costs are compared
+    seconds: times of the measured code and of the reference; empty if exact costs are compared
     peak_mb: peak resident size of the separate process, in 10**6 bytes
     """
 
@@ -44,9 +47,10 @@ class BenchmarkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark: `run` takes one of `cases`; `goals` are the ratios that each of them is meant to reach.
+    """A benchmark. `run` runs one of `cases`; `goals` are the ratios that each case should reach.
 
-    is_exact: whether ratios are of exact costs, so that a missed goal is a regression and not a busy machine
+    is_exact: whether ratios compare exact costs. If so, a missed goal is a regression, not the effect of a busy
+              machine.
     """
 
     name: str
@@ -118,7 +122,7 @@ def command_limits() -> Mapping[str, tuple[float, float | None]]:
 
 
 _LOWER = "lower "
-"""Prefix of a case `lower METHOD COLLECTIVE SPEC TARGET`, whose schedule is made and saved before the command."""
+"""Prefix of a case `lower METHOD COLLECTIVE SPEC TARGET`; its schedule is made and saved before the command runs."""
 
 
 def run_command(case: str) -> BenchmarkOutcome:
@@ -180,9 +184,9 @@ _IMPORTS = (
 
 
 def started_command(case: str) -> BenchmarkOutcome:
-    """Return which of the large libraries a command imports, and processor seconds as the least of several runs.
+    """Return which large libraries a command imports, and its processor seconds (minimum of several runs).
 
-    These are the seconds of the command, of `python -c pass` and of `python -c "import numpy"`.
+    For comparison, the seconds of `python -c pass` and of `python -c "import numpy"` are measured too.
     """
     environment = dict(os.environ)
     arguments = case.split()
@@ -210,7 +214,7 @@ def started_command(case: str) -> BenchmarkOutcome:
 
 
 _START_GOAL, _SYNTH_GOAL, _COMMAND_GOAL = 0.0375, 0.0167, 0.01
-"""0.4, 0.9 and 1.5 s if a Python that does nothing takes 15 ms."""
+"""Goals as ratios. They mean 0.4, 0.9 and 1.5 s if a Python process that does nothing takes 15 ms."""
 
 
 START = Benchmark(

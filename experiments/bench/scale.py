@@ -1,10 +1,15 @@
 """Benchmarks in this process: schedules, programs, all-to-all rates and the method auto, each next to a reference.
 
-Schedules and tables: SHA-256 over the bytes of the written schedule, which whoever writes or reads such a schedule
-spends at least. Programs: reading the text once with Python's XML parser. Rates: a search for cheapest paths from every
-rank by SciPy's Dijkstra, which any proof by prices needs once; bounds depend on floats of exponentials and of a solver,
-so their last digits are no facts, but the method is one, and that the bounds are close enough. Auto: the method that
-wins, by the processor time of everything that a command does after its start.
+The references are:
+
+- Schedules and tables: SHA-256 over the bytes of the written schedule. Any program that reads or writes such a schedule
+  takes at least about that long.
+- Programs: one pass of Python's XML parser over the text.
+- Rates: a search for cheapest paths from every rank with SciPy's Dijkstra, which any proof by prices needs at least
+once.
+  The bounds depend on floating-point results, so their last digits are not recorded as facts. The method is, and
+  whether the bounds are close enough.
+- Auto: the method that wins, by the processor time of everything that a command does after its start.
 """
 
 import hashlib
@@ -38,11 +43,11 @@ from chorale.tuner.reports.tables import Stopwatch
 
 _BLOCK = bytes(2**22)
 _HASHED_BLOCKS = 16
-"""Blocks that are actually hashed; the time of all others is extrapolated."""
+"""Number of blocks that are actually hashed; the time for the others is extrapolated."""
 
 
 def verified_schedule_at_scale(case: str) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Return facts of the schedule, and the seconds of network, schedule, verification and bound, and of hashing.
+    """Return facts about the schedule, and two times: building, verifying and bounding it; and hashing its bytes.
 
     `case` has the form METHOD SPEC; the collective is allgather.
     """
@@ -80,10 +85,10 @@ _TABLE = (("allgather", "forest"), ("reduce_scatter", "forest"), ("allreduce", "
 
 
 def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
-    """Return facts of verified schedules of all collectives of a table, and the seconds of these and of a plain ring.
+    """Return facts about verified schedules for all collectives of a table, and their time and that of a plain ring.
 
-    Times include network, synthesis and verification; the ring, for allgather alone, is made and verified in the same
-    way. `processor` is the processor time of ours.
+    Times include building the network, synthesis and verification. The ring is only made for allgather. `processor` is
+    the processor time of our schedules.
     """
     synthesize("forest", parse_topology("ring:4"), ALLGATHER, None, SerialExecutor())  # machine code is loaded
     stages = Stopwatch()
@@ -107,7 +112,7 @@ def table_after_a_loss(spec: str) -> tuple[dict[str, Any], Mapping[str, float]]:
 
 
 def written_program(case: str) -> BenchmarkOutcome:
-    """Return facts of the text, and the seconds of making it and of Python's XML parser, which discards what it reads.
+    """Return facts about the text, and the seconds to make it and to parse it with Python's XML parser.
 
     `case` has the form TARGET METHOD COLLECTIVE SPEC.
     """
@@ -149,9 +154,9 @@ RANKS = Benchmark(
 
 
 def rate_at_scale(spec: str) -> BenchmarkOutcome:
-    """Return facts of the bounds of `spec`, and the seconds of network and bounds, and of the reference.
+    """Return facts about the bounds of `spec`, and two times: building the network with bounds, and the reference.
 
-    `processor` is the processor time of ours.
+    `processor` is the processor time of our code.
     """
     alltoall_rate(parse_topology("genkautz:3,20"), method="prices")  # machine code and the solver are loaded
     _cheapest_paths(parse_topology("ring:4"))
@@ -189,7 +194,7 @@ EXCHANGE = Benchmark(
 
 _REPEATS = 3
 _LONG_S = 1.0
-"""Cases that take longer are measured once."""
+"""Cases that take longer than this (seconds) are measured only once."""
 RANDOM = "random-regular:"
 """Prefix of a case on a random network of DEGREE,NODES, which is read from a file; the seed is 1."""
 

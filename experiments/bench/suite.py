@@ -68,7 +68,7 @@ BOUNDS = Benchmark(
 
 
 _DIGITS = 10**6
-"""Largest denominator that the solver's answers are rounded to; those of exact answers are far smaller."""
+"""Largest denominator when answers of the solver are rounded; denominators of exact answers are far smaller."""
 
 
 def _run_bfb(spec: str) -> BenchmarkOutcome:
@@ -90,7 +90,10 @@ def _run_bfb(spec: str) -> BenchmarkOutcome:
 
 
 def _by_programs(topology: Topology) -> Fraction:
-    """Return T_B / M of a network of unit links: the sum over steps of the largest least load of a node, in shards."""
+    """Return T_B / M for a network with unit links.
+
+    This is the sum over steps of the load that the worst node needs at least, in shards.
+    """
     graph = nx.DiGraph([(link.src, link.dst) for link in topology.links])
     hops = {source: dict(lengths) for source, lengths in nx.all_pairs_shortest_path_length(graph)}
     ranks = range(topology.compute_count)
@@ -111,7 +114,7 @@ def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int,
         return Fraction(0)
     matrix = np.zeros((len(shards) + len(into), len(pairs) + 1))
     for column, (job, link) in enumerate(pairs):
-        matrix[job, column] = -1  # at least one shard in all
+        matrix[job, column] = -1  # all parts of a shard add up to at least 1
         matrix[len(shards) + link, column] = 1
     matrix[len(shards) :, -1] = -1
     bound = np.array([-1.0] * len(shards) + [0.0] * len(into))

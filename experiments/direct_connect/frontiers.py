@@ -31,10 +31,10 @@ Frontier: TypeAlias = Sequence[TopologyCandidate]
 
 
 def _beside_printed(row: PublishedRow, ours: Frontier) -> tuple[str, Frontier, Frontier]:
-    """Compare with a printed point, to its printed digits.
+    """Compare our frontier with a printed point, at the precision of its printed digits.
 
     Returns:
-        The verdict, our candidates that are as good in both costs, and those among them that are better in one.
+        The verdict, our candidates that are at least as good in both costs, and those of them that are better in one.
     """
     steps, digits = int(row.printed["steps"]), digits_of(row.printed["bandwidth_factor"])
     covers = [one for one in ours if one.steps <= steps and one.bandwidth_factor <= digits.high]
@@ -47,7 +47,7 @@ _QUICK_NODES = 256
 
 
 def _finder_rows(nodes: int) -> list[Row]:
-    """Return our frontier, whose rows are all synthesized and verified, then the printed one, which it must cover."""
+    """Return rows for our frontier (all synthesized and verified), then for the printed one, which ours must cover."""
     query = FinderQuery(nodes, DEGREE)
     frontier = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
     ours = [finding.candidate for finding in frontier]
@@ -134,7 +134,7 @@ _FUNCTIONS = {"line": _LINE, "power": "P", "product": "C", "degree": "D", "bidir
 _FAMILIES = {"genkautz": "GenKautz", "distreg": "DistReg", "circulant": "Circulant"}
 _BIDIRECTIONAL, _BOUND = "best bidirectional", "bound"
 _POPULAR = 3
-"""A kind counts as popular, as the text calls line graphs, if it is among this many most frequent ones."""
+"""The paper calls line graphs popular. We test whether they are among this many most frequent kinds."""
 
 
 def kind_of(spec: str) -> str:
@@ -200,7 +200,7 @@ def _figure_15_rows(parts: Sequence[Any]) -> list[Row]:
 
 
 _SHOWN = 5
-"""Kinds with a line of their own; the others share one."""
+"""Number of kinds that get their own line; all other kinds share one."""
 
 
 def _figure_15_points(rows: Sequence[Row]) -> Iterator[Point]:
@@ -265,14 +265,14 @@ def _frontier_all_rows(parts: Sequence[Any]) -> list[Row]:
 
 def _row_of_sizes(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
     def lacks(frontier: Frontier, other: Frontier) -> bool:
-        """Return whether `other` has a point that nothing of `frontier` is as good as."""
+        """Return whether `other` has a point that no point of `frontier` matches or beats."""
         return any(
             not any(one.steps <= point.steps and one.bandwidth_factor <= point.bandwidth_factor for one in frontier)
             for point in other
         )
 
     def times(nodes: int, workload: Workload) -> tuple[int, float, float, float]:
-        """Return nodes, and microseconds: the fastest of ours, of the paper's bases, and what no network can beat."""
+        """Return nodes, and times in microseconds: ours, with the bases of the paper only, and a lower bound."""
         own, paper = (float(workload.time_us(workload.best(frontiers[nodes]))) for frontiers in (ours, theirs))
         return nodes, own, paper, _least_us(workload, nodes)
 

@@ -38,7 +38,7 @@ FIGURE_7_DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
 _QUICK_NODES = 225
 NEAR = (900, 925, 950, 975)
-"""Sizes at which the text compares all-to-all, one of each remainder of 4, because rings depend on that."""
+"""Sizes for the all-to-all comparison in the text: one per remainder modulo 4, because rings depend on it."""
 _GAP = Fraction(1, 200)
 _OURS, _RING, _TREES, _TORUS, _BOUND = "ours", "shifted ring", "double binary tree", "2D torus", "bound"
 _KAUTZ, _CIRCULANT = "generalized Kautz", "circulant"
@@ -148,7 +148,7 @@ def _allreduces(nodes: int) -> dict[str, tuple[str, float]]:
 
 
 def _alltoalls(nodes: int) -> dict[str, tuple[str, float]]:
-    """Return the times at rates that flows reach, which are within `_GAP` of an upper bound."""
+    """Return all-to-all times at achievable rates, which are within `_GAP` of an upper bound."""
     answer = {}
     for name, spec_of in _SPREAD.items():
         if (spec := spec_of(nodes)) is not None:
@@ -203,7 +203,7 @@ _LINE_GRAPHS = [
     for times in range(10)
     if size * BANDWIDTH_TIME_DEGREE**times <= FIGURE_3_MAX_NODES
 ]
-"""Base, its number of nodes, and how many times the line graph is taken."""
+"""(base, number of nodes, how many times the line graph is taken)."""
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 

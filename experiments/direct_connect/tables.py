@@ -50,7 +50,7 @@ DEGREE = 4
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSchedule:
-    """The exact cost of a verified schedule on `topology`, and the diameter of that."""
+    """The exact cost of a verified schedule on `topology`, and the diameter of the topology."""
 
     topology: Topology
     cost: Cost
@@ -114,12 +114,12 @@ def bound_quantities(nodes: int) -> list[Quantity]:
 
 ALPHA_US = 10
 SIZE_BYTES = 2**20
-"""What the paper calls 1 MB; 10^6 bytes give none of its times, except that of ShiftedRing's allreduce."""
+"""What the paper calls 1 MB. With 10^6 bytes, only its allreduce time for ShiftedRing would be reproduced."""
 NODE_BITS_PER_US = 100_000
 TABLE_4_GAP, TABLE_7_GAP = Fraction(1, 200), Fraction(1, 1000)
 """Accepted gap between the bounds of a rate: about the printed digits."""
 _TABLE_4_SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
-"""Their all-to-all rates take 10 s to a minute each."""
+"""Topologies for which computing the all-to-all rate takes 10 s to a minute each."""
 _TABLE_7_QUICK_NODES = 128
 
 
@@ -156,7 +156,7 @@ def _table_5(row: PublishedRow) -> Row:
 
 
 def _table_7(row: PublishedRow) -> Row:
-    """Compare; remark which topology from the paper's own bases is as good in both costs and better in one."""
+    """Compare a row; remark if a topology from the bases of the paper is better in one cost and no worse in both."""
     if row.is_bound:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
@@ -386,7 +386,7 @@ def row_of(claim: _Claim) -> Row:
     by_bfb = measure_schedule(claim.spec, "bfb")
     measured = by_bfb if claim.bfb else measure_schedule(claim.spec, "expand")
     steps = measured.cost.steps
-    # Whether reversing all links gives the same network under other names; exact.
+    # Exact check whether the network is isomorphic to its transpose.
     counts = Counter(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(topology.node_count))

@@ -47,10 +47,13 @@ SIZES_BYTES: Mapping[str, int] = {"1 KB": 10**3, "1 MB": 10**6, "1 GB": 10**9}
 LINK_MBPS = 25
 """Live: a thousandth of the 25 Gbit/s of a link of the testbed."""
 LIVE_SIZES_BYTES: Mapping[str, int] = {"1 KB": 2**10, "1 MB": 2**17, "1 GB": 2**21}
-"""Live: the size that replaces each of the paper's. A step takes a few hundred microseconds there, so that steps decide
-at the first size, bytes at the last, and rings spend about equally long on both at the middle one."""
+"""In live runs, the size that replaces each size of the paper.
+
+A step takes a few hundred microseconds there. At the first size the number of steps dominates the time, at the last
+size the number of bytes does, and at the middle size both take about equally long on rings.
+"""
 TREE_CHUNKS = (1, 16)
-"""Live: into how many chunks trees cut the data; they stream, and the fastest counts."""
+"""In live runs, the numbers of chunks to try for trees, which stream their chunks; the fastest counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,7 @@ FIGURE_6 = Experiment(
 FIGURE_13_NODES = 8
 _NETWORKS = {"hypercube": "hypercube:3", "twisted": "twisted-hypercube:3"}
 _BFB, _HALVING, _RING, _TREES = "BFB", "halving and doubling", "one ring", "double binary tree"
-"""NCCL is not here to run: one ring and double binary trees are its two algorithms."""
+"""Names of algorithms. NCCL cannot run here, so it is represented by its algorithms: ring and double binary tree."""
 _BASELINE = f"{_HALVING} on hypercube"
 _FIGURE_13_RIVALS = tuple(
     Contender(f"{scheme} on {network}", spec, method, chunks)
@@ -282,7 +285,7 @@ FIGURE_13 = Experiment(
 
 FIGURE_14_NODES, _FIGURE_14_QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
 FIGURE_14_SIZES_BYTES = (2**10, 2**21)
-"""Steps decide at the first, bandwidth at the second; the paper took 1 KB and 1 GB."""
+"""Steps dominate at the first size, bandwidth at the second. The paper used 1 KB and 1 GB."""
 _FIGURE_14_REPEATS = 7
 _NODE_MBPS = LINK_MBPS * LINKS_OF_A_NODE
 _FIGURE_14_BUSY = (
@@ -430,7 +433,7 @@ def _figure_11_rows(case: tuple[str, str]) -> list[Row]:
         facts |= {"where": times["bfb"].where, "reason": times["bfb"].substitution}
         times_us = [{r.name: min_us(times, r, place) for r in (bfb, traditional)} for place in range(len(sizes))]
     rows: list[Row] = [{**facts, "size_bytes": size, "us": us} for size, us in zip(sizes, times_us, strict=True)]
-    # The gain at large sizes if ranks wait only for the data they need, not for the end of each step
+    # Gain at large sizes if ranks only wait for the data they need, without barriers between steps
     flow = NetworkModel.of(link_gbps=25)
     seconds = {
         rival.name: simulate_program(rival.program(None), made["bfb"].schedule.topology, flow, LARGE_BYTES, None).end_s

@@ -1,7 +1,7 @@
 """Experiments: questions answered by rows, each of which says whether it holds; comparison with published rows.
 
-Each quantity of a published row equals ours within the printed digits, or there is a reason why not. Printed numbers
-are only compared with, never used as results.
+Each quantity of a published row must equal ours within the printed digits, or a reason must explain the difference.
+Printed numbers are only used for comparison, never as results.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ Verdict = Literal["match", "better", "worse", "impossible"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Exact bounds of a number, equal if it is known exactly."""
+    """Exact lower and upper bound of a number; they are equal if the number is known exactly."""
 
     low: Fraction
     high: Fraction

@@ -1,4 +1,4 @@
-"""Measurements on an emulated fabric that exists only for them, or on a replacement if it cannot be brought up."""
+"""Runs measurements on a temporary emulated fabric, or on a substitute if the fabric cannot be brought up."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

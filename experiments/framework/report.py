@@ -23,8 +23,10 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import render_html, write_file
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
-"""The outcome of a row; "no claim" means that nothing published is compared with it. A printed number that is proved
-impossible is not reached, with the proof as the reason."""
+"""The outcome of a row. "no claim" means that there is no published number to compare with.
+
+A printed number that is proved to be impossible counts as "not reached", with the proof as the reason.
+"""
 
 ROW_OUTCOMES: tuple[RowOutcome, ...] = ("match", "better", "not reached", "no claim")
 _NOT_REACHED = ("worse", "impossible", "not reproduced", "not reached")
@@ -159,10 +161,10 @@ _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 class Reproduction:
     """The settings of a reproduction.
 
-    folder:  for the report and its pictures
-    store:   the parts of results that `chorale experiment` saves
-    quick:   leave out rows that take long
-    ends_s:  when to start nothing more, and to stop what runs, by `time.monotonic`
+    folder:  folder for the report and its pictures
+    store:   where `chorale experiment` saves parts of results
+    quick:   whether to leave out rows that take long
+    ends_s:  time (by `time.monotonic`) at which to stop the running experiment and start no others
     """
 
     folder: Path
@@ -186,7 +188,7 @@ class Reproduction:
                         experiment.plot(result.rows, self.folder / picture)
             except TimeoutError:
                 return ReportSection(experiment, None, "ran out of time; run again to continue from here")
-            except Exception as error:  # the other experiments have answers all the same
+            except Exception as error:  # one failure must not prevent the other experiments
                 return ReportSection(experiment, None, str(error) or type(error).__name__)
         return ReportSection(experiment, result.document(experiment, self.quick), "", picture)
 
@@ -242,7 +244,7 @@ def _write(folder: Path, sections: Sequence[ReportSection], quick: bool) -> None
 
 
 def main() -> None:
-    """Run the command; a wrong request gives one line."""
+    """Run the command. An invalid request is reported in one line."""
     try:
         typer.run(reproduce)
     except ChoraleError as error:

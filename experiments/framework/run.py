@@ -1,4 +1,4 @@
-"""Running an experiment: its parts on an executor, each saved as soon as it is computed, then the rows."""
+"""Runs an experiment: computes its parts on an executor, saves each immediately, then derives the rows."""
 
 import json
 import time

@@ -1,8 +1,8 @@
-"""Kernels in C++, by the file in `cpp` that has them.
+"""Kernels written in C++, grouped by source file in `cpp`.
 
-Arrays are of exactly these types and as many axes, the last without gaps, or a TypeError says which are expected. Those
-that are written may not be read-only. The interpreter lock is released inside. Indices are not checked, unless the
-extension is built with CXXFLAGS=-DCHORALE_CHECK_BOUNDS; then IndexError is raised.
+Arrays must have exactly the stated types and numbers of axes, and be contiguous in the last axis; otherwise a TypeError
+says what is expected. Arrays that a kernel writes must not be read-only. Kernels release the interpreter lock. Indices
+are not checked, unless the extension is built with CXXFLAGS=-DCHORALE_CHECK_BOUNDS; then IndexError is raised.
 """
 
 import numpy as np
@@ -256,7 +256,7 @@ def step_fragments(
 def remaining_times(moves: Moves, visits: Visits, latest_first: Ints) -> Ints:
     """Return for each row the time until everything that waits for it has ended, if links were never shared. O(visits).
 
-    latest_first: the rows, each before those that it waits for
+    latest_first: all rows, ordered so that each row comes before the rows that it waits for
     """
 
 def start_times(moves: Moves, visits: Visits, row_at: Ints, rank: Ints) -> tuple[Ints, Ints]:
@@ -307,7 +307,7 @@ def ordered_ops(
 def columns_of_ops(
     ops: UnscheduledOps, blocks: Ints, block_count: int, memory: MemoryBases
 ) -> tuple[Ints, Matrix[np.int64], Ints, Ints, Ints]:
-    """Return instructions block by block, with all waits that they need and no redundant ones.
+    """Return the instructions block by block, with all necessary waits and no redundant ones.
 
     Args:
         ops: Instructions, in an order in which they could be executed one by one.
@@ -323,9 +323,9 @@ def columns_of_ops(
 def execute(
     code: Code, longest: Ints, identity: Ints, members: Matrix[np.uint64], conditions: RunConditions
 ) -> tuple[Ints, Matrix[np.uint64], Matrix[np.int64], Matrix[np.int64], Ints]:
-    """Execute a program until all is done, no block can go on, or there is a fault.
+    """Execute a program until all blocks have finished, no block can continue, or a fault is found.
 
-    A block gets a turn at the start, and whenever a block that it may be waiting for has gone on.
+    A block gets a turn at the start, and whenever a block that it may be waiting for has made progress.
     O(messages * blocks that wait for one another).
 
     Args:
@@ -439,7 +439,7 @@ def pieces_over_links(
 def search_from(
     offsets: Ints, neighbours: Ranks, starts: Ints, unreached: int, distances: Matrix[np.uint16] | Matrix[np.uint32]
 ) -> None:
-    """Fill `distances[i]`, all `unreached` before, with the hops from `starts[i]` to what it reaches."""
+    """Fill `distances[i]` with the number of hops from `starts[i]` to each node; unreachable nodes keep `unreached`."""
 
 def refine_cells(links: MarkedLinks, cells: OrderedCells, first: int, trace: Words, follows: bool) -> int:
     """Refine `cells` in place; return how many entries of `trace` that took, -1 if it went another way than `trace`.
@@ -459,9 +459,9 @@ def cut_slacks(cuts: int, members: Matrix[np.uint64], tails: Ranks, heads: Ranks
 def feasible_trees(
     members: Matrix[np.uint64], slack: Ints, tails: Ranks, root: Ranks, weight: Ints, parent_arc: Matrix[np.int32]
 ) -> int:
-    """Return how many trees, taken in order, leave all the given cuts a slack of at least 0.
+    """Return how many trees can be taken, in order, until one of the given cuts would get a negative slack.
 
-    `slack` is that before the first tree, and not changed. O(trees * nodes * words) and crossings.
+    slack: slack of each cut before the first tree (read only). O(trees * nodes * words) and crossings.
     """
 
 def feasible_arcs(
@@ -488,13 +488,13 @@ def continue_tree(
     """
 
 def take_trees(root: Ranks, weight: Ints, parent_arc: Matrix[np.int32], capacity: Ints, supply: Ints) -> None:
-    """Subtract what trees take from `capacity` and `supply`. O(trees * nodes)."""
+    """Subtract the capacity and supply that the trees use from `capacity` and `supply`. O(trees * nodes)."""
 
 def grow_rooted_trees(arcs: ArcTable, capacity: Ints, root: int, parent_arc: Matrix[np.int32]) -> bool:
     """Write the trees of one root, which take from `capacity`; return whether all span the network."""
 
 def tree_heights(root: Ranks, parent_arc: Matrix[np.int32], src: Ranks, heights: Ranks) -> None:
-    """Write the height of each tree."""
+    """Write the height of each tree to `heights`."""
 
 def send_trees(
     roots: Ranks,
