@@ -156,7 +156,7 @@ def _table_5(row: PublishedRow) -> Row:
 
 
 def _table_7(row: PublishedRow) -> Row:
-    """Compare a row; remark if a topology from the bases of the paper is better in one cost and no worse in both."""
+    """Compare a row; remark if a topology from the bases of the paper is as good in both costs and better in one."""
     if row.is_bound:
         return compare(row, bound_quantities(row.nodes))
     measured = measure_schedule(row.spec, row.method)
