@@ -1,4 +1,4 @@
-"""Who may call: roles, quotas, callers by their tokens; and the file of tokens, which has only hashes of them."""
+"""Access control: roles, quotas, identification of callers by token, and the token file, which contains only hashes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from chorale.tuner.config.values import Model, is_loopback, validated
 from chorale.tuner.files.home import Home
 
 MOST_FAILURES = 20
-"""Wrong tokens that a client may send in a minute."""
+"""Number of wrong tokens that a client may send per minute."""
 IPV6_NETWORK = 64
-"""Bits of an IPv6 address that name a customer, who has all addresses below them."""
+"""Prefix length of the IPv6 networks that count as one client, because a customer usually owns all addresses in it."""
 
 
 class TooManyRequests(ChoraleError):
@@ -39,15 +39,15 @@ class TooManyRequests(ChoraleError):
 
 
 class NotFound(ChoraleError):
-    """Raised for a name that does not exist or belongs to somebody else."""
+    """Raised if something does not exist or belongs to another user."""
 
 
 class NotAllowed(ChoraleError):
-    """Raised without a token, or for an unknown one."""
+    """Raised if a request has no token or an unknown one."""
 
 
 class NotPermitted(ChoraleError):
-    """The token is known, its role is not enough."""
+    """Raised if the role of a known token is not sufficient."""
 
 
 _STATUS: tuple[tuple[type[ChoraleError], int], ...] = (
@@ -62,21 +62,21 @@ _STATUS: tuple[tuple[type[ChoraleError], int], ...] = (
 
 
 def status_of(error: ChoraleError) -> int:
-    """Return the HTTP status that says what `error` is."""
+    """Return the HTTP status code for `error`."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 class CallerRole(IntEnum):
     """Permissions of a token; each role includes those before it."""
 
-    READER = 1  # results whose key it knows, and what is registered
-    PLANNER = 2  # synthesis, bounds, prices, programs; campaigns that start no runner of a machine
-    OPERATOR = 3  # campaigns on runners that an administrator has described as profiles
-    ADMINISTRATOR = 4  # jobs and campaigns of everybody
+    READER = 1  # reads results with known keys, and the registry
+    PLANNER = 2  # synthesis, bounds, prices, programs, and campaigns with runners that start no processes
+    OPERATOR = 3  # campaigns with runners that an administrator has defined as profiles
+    ADMINISTRATOR = 4  # jobs and campaigns of all users
 
     @property
     def text(self) -> str:
-        """The role as token files and commands have it."""
+        """Name of the role in token files and commands."""
         return self.name.lower()
 
 
@@ -96,14 +96,14 @@ class Caller:
         return self.role is CallerRole.ADMINISTRATOR
 
     def require(self, role: CallerRole, what: str) -> None:
-        """Raise NotPermitted unless the role is at least `role`, which `what` takes."""
+        """Raise NotPermitted unless the caller's role is at least `role`. what: the action that requires this role"""
         if self.role < role:
             rule = f"{what} takes the role {role.text} or a higher one"
             raise NotPermitted(rule, f"the token {self.name} of a {self.role.text}", "use another token")
 
 
 class ClientLimit:
-    """Limits how often each client may do something in a minute of the clock `unix_s`. Thread-safe."""
+    """Limits how often each client may do something per minute of the clock `unix_s`. Thread-safe."""
 
     def __init__(self, unix_s: Callable[[], float], most: int) -> None:
         self._unix_s = unix_s
@@ -111,7 +111,7 @@ class ClientLimit:
         self._limiter = FixedWindowRateLimiter(MemoryStorage())
 
     def admits(self, client: str) -> bool:
-        """Count an event of `client`; return False if it has had too many in this minute."""
+        """Count an event of `client`. Return False if the client has exceeded the limit in this minute."""
         return self._limiter.hit(self._most, network_of_client(client), str(int(self._unix_s() // 60)))
 
 
@@ -129,8 +129,8 @@ def network_of_client(client: str) -> str:
 class Access:
     """Identifies callers by the SHA-256 of their tokens.
 
-    callers:    returns the callers by digest, read again if they may have changed
-    local_only: whether only this machine reaches the service; requests must then name it as their host
+    callers:    returns the current callers: digest of the token -> caller
+    local_only: whether the service is reachable only from this machine; then requests must name this machine as host
     """
 
     def __init__(
@@ -146,16 +146,16 @@ class Access:
         self._failures = ClientLimit(unix_s, MOST_FAILURES)
 
     def caller(self, authorization: str | None, client: str = "") -> Caller:
-        """Return who sent the header `Authorization: Bearer TOKEN`; count the request against the quota.
+        """Return the caller who sent the header `Authorization: Bearer TOKEN`, and count the request for the quota.
 
-        Raises NotAllowed without a known token that is valid, TooManyRequests above the quota of requests, and to a
-        `client` that has sent too many wrong tokens. A right token is accepted from it all the same: tokens cannot be
-        guessed, and behind one address there may be many people.
+        Raises NotAllowed if the token is missing, unknown or expired. Raises TooManyRequests if the quota of requests
+        is exceeded, or if the token is wrong and `client` has sent too many wrong tokens. Valid tokens are always
+        accepted, because tokens cannot be guessed and many people may share an address.
         """
         scheme, _, token = (authorization or "").partition(" ")
         digest = digest_of(token.strip()) if scheme.lower() == "bearer" else ""
         current = None
-        for stored_digest, caller in self._callers().items():  # all are compared, so that the time tells nothing
+        for stored_digest, caller in self._callers().items():  # compare with all, so that the time reveals nothing
             if hmac.compare_digest(stored_digest, digest):
                 current = caller
         if current is None or (current.expires_unix_s is not None and current.expires_unix_s <= self._unix_s()):
@@ -179,7 +179,9 @@ class Access:
 
 
 def digest_of(token: str) -> str:
-    """Return the stored form of a token: 256 random bits need no salt and no slow hash."""
+    """Return the SHA-256 of a token, which is what is stored. Tokens have 256 random bits, so a salt or a slow hash is
+    not needed.
+    """
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -230,13 +232,13 @@ class _File(BaseModel):
 
 
 def read_tokens(path: Path) -> list[TokenEntry]:
-    """Return the entries of the file at `path`. InvalidInput for a broken file, or one that others may write."""
+    """Return the entries of the file at `path`. Raises InvalidInput if it is invalid or writable by other users."""
     rule, way_out = "a token file must have entries of name, sha256 and role", "repair it, or `chorale token create`"
     return read_private(path, _File, rule, way_out).tokens
 
 
 def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Model:
-    """Return the `model` of a YAML file that only its owner may change: who writes it decides who may do what."""
+    """Read a YAML file as `model`. Raises InvalidInput if other users may write it, because it grants permissions."""
     try:
         reason = why_foreign(path)
     except OSError as error:
@@ -253,7 +255,7 @@ def read_private(path: Path, model: type[Model], rule: str, way_out: str) -> Mod
 
 
 def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
-    """Write the file at `path`, for its owner alone; any failure leaves the old one."""
+    """Write the file at `path`, accessible only to its owner. If writing fails, the old file is unchanged."""
     text = yaml.safe_dump(
         {"tokens": [entry.model_dump(mode="json", exclude_none=True) for entry in entries]}, sort_keys=False
     )
@@ -267,7 +269,7 @@ def write_tokens(path: Path, entries: list[TokenEntry]) -> None:
 def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEntry]]) -> None:
     """Apply `change` to the entries of the file at `path`, which may be missing.
 
-    Simultaneous changes wait for each other. A missing folder is created, for its owner alone.
+    Concurrent changes wait for each other. A missing folder is created, accessible only to its owner.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -283,25 +285,27 @@ def change_tokens(path: Path, change: Callable[[list[TokenEntry]], list[TokenEnt
 
 
 def make_token() -> tuple[str, str]:
-    """Return a new token and its SHA-256, which is all that is kept of it."""
+    """Return a new token and its SHA-256. Only the latter is stored."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     return token, digest_of(token)
 
 
 def token_file(home: Home) -> Path:
-    """Return the file in which `chorale token` stores tokens and `chorale serve` looks for them."""
+    """Return the path of the default token file of `chorale token` and `chorale serve`."""
     return home.service / "tokens.yaml"
 
 
 def local_token(home: Home) -> str:
-    """Return the token of whoever may read the data folder: an administrator on loopback. Made at the first start."""
+    """Return the local token, which is created at the first start. Whoever can read it in the data folder is an
+    administrator on loopback.
+    """
     return home.secret(home.service / "local-token", lambda: make_token()[0])
 
 
 class TokenCallers:
-    """The callers of a token file and of the local token, read again when the file changes.
+    """The callers of a token file and of the local token. The file is read again when it changes.
 
-    A file that can no longer be read stops everybody whom it named: InvalidInput becomes Unavailable.
+    If the file can no longer be read, all calls raise Unavailable, so nobody listed in it has access.
     """
 
     def __init__(self, path: Path | None, local: str | None) -> None:
@@ -313,7 +317,7 @@ class TokenCallers:
         self._callers: Mapping[str, Caller] = self._local
 
     def __call__(self) -> Mapping[str, Caller]:
-        """Return all callers by the digests of their tokens."""
+        """Return all callers: digest of the token -> caller."""
         try:
             facts = None if self._path is None else self._path.stat()
         except FileNotFoundError:
@@ -332,10 +336,11 @@ class TokenCallers:
 
 
 def load_access(path: str | None, host: str, home: Home, unix_s: Callable[[], float]) -> Access:
-    """Return the access rules of a service on `host`: the tokens of the file at `path`, by default that of `home`.
+    """Return the access rules of a service on `host`, with the tokens in the file at `path` (default: the file in
+    `home`).
 
-    On loopback the local token is valid too; it is created if missing. Raises InvalidInput for a broken file, or for a
-    host that others can reach if there is no token.
+    On loopback the local token is also valid; it is created if missing. Raises InvalidInput if the file is invalid, or
+    if there is no token and other machines can reach `host`.
     """
     local_only = is_loopback(host)
     file = token_file(home) if path is None else Path(path)

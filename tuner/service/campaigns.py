@@ -1,4 +1,4 @@
-"""Campaigns of the service: checked, launched into the cluster, watched through their journals."""
+"""Campaigns of the service: check them, launch them in the cluster, and follow their journals."""
 
 import math
 import uuid
@@ -36,11 +36,13 @@ from chorale.tuner.trials.store import LaunchSnapshot, read_snapshot
 HIDDEN = "(set by the service)"
 STORES = ("tracking.mlflow_uri", "storage")
 MAX_POINTS = 10**5
-"""Most combinations of values of a search space: they are counted, and listed, before anything is limited."""
+"""Largest number of combinations in a search space. They are counted and listed before any other limit applies."""
 
 
 def takes_text(annotation: Any) -> bool:
-    """Return whether values of this type may contain any text: strings, paths, mappings, Any; not fixed words."""
+    """Return whether values of this type can contain arbitrary text: strings, paths, mappings and Any, but not
+    literals.
+    """
     if get_origin(annotation) is Literal:
         return False
     if annotation in (str, bytes, Any, object, dict):
@@ -51,7 +53,7 @@ def takes_text(annotation: Any) -> bool:
 
 
 def exposure(field: FieldInfo) -> Exposure | None:
-    """Return what the field says about requests; None if it says nothing."""
+    """Return the field's `Exposure` mark, which says whether requests may set it. None if it has no mark."""
 
     def marks(parts: Iterable[Any]) -> Iterator[Exposure]:
         for part in parts:
@@ -65,14 +67,16 @@ def exposure(field: FieldInfo) -> Exposure | None:
 
 
 def is_closed(field: FieldInfo) -> bool:
-    """Return whether requests may not set the field: it is marked so, or takes text without a pattern or a mark."""
+    """Return whether requests may not set the field. That is so if it is marked accordingly, or if it has no mark and
+    accepts text without a pattern.
+    """
     if (mark := exposure(field)) is not None:
         return not mark.from_requests
     return takes_text(field.annotation) and not any(getattr(part, "pattern", None) for part in field.metadata)
 
 
 def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the keys of `section` and its subsections that only the server may set and that have a value."""
+    """Yield (key, value) for each key in `section` and its subsections that has a value and only the server may set."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         key = f"{path}{field.alias or name}"
@@ -87,10 +91,12 @@ def closed_values(section: BaseModel, path: str = "") -> Iterator[tuple[str, Any
 def requested_campaign(
     document: Mapping[str, Any], settings: ServerSettings, caller: Caller, minutes: float
 ) -> tuple[Campaign, str | None]:
-    """Return the campaign of a request, with its runner filled in, and the name of the profile if it has one.
+    """Return the campaign of a request with its runner filled in, and the name of the runner's profile, if any.
 
-    `minutes` is the longest search that it may have. Raises InvalidInput for what is wrong or not allowed in requests,
-    and NotPermitted if the role of `caller` is not enough for the runner.
+    minutes: longest search that is allowed
+
+    Raises InvalidInput for values that are wrong or not allowed in requests, and NotPermitted if the role of `caller`
+    is not sufficient for the runner.
     """
     runner = document.get("runner")
     profile = runner.get("profile") if isinstance(runner, Mapping) else None
@@ -117,7 +123,9 @@ def open_runners() -> list[str]:
 
 
 def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> None:
-    """Refuse keys that only the server sets; a runner's section from a `profile` of the server may have them."""
+    """Raise InvalidInput if the campaign contains keys that only the server may set. The runner section may contain
+    them if it comes from `profile`, a profile of the server.
+    """
     for key, _value in closed_values(campaign):
         if profile is not None and key.startswith("runner."):
             continue
@@ -141,7 +149,9 @@ def _require_open(campaign: Campaign, profile: RunnerSection | None = None) -> N
 
 
 def public_campaign(document: Mapping[str, Any], profile: str | None) -> dict[str, Any]:
-    """Return a stored campaign as callers may see it: what the server has set is hidden, a profile is named."""
+    """Return a stored campaign as callers may see it: values set by the server are hidden, and the runner is replaced
+    by the name of its profile.
+    """
     shown = {key: dict(value) if isinstance(value, Mapping) else value for key, value in document.items()}
     try:
         keys = [key for key, _value in closed_values(Campaign.model_validate(dict(document)))]
@@ -165,10 +175,12 @@ STORED = "stored"
 
 
 class DetachedLaunches:
-    """Launches of campaigns: detached actors in the Ray cluster that this process is part of."""
+    """Launches of campaigns as detached actors in the Ray cluster to which this process belongs."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
-        """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
+        """Start the launch `launch_id`, or resume the newest one if it is None. Raises CheckFailed if a launch of the
+        campaign is running.
+        """
         name = detached_name(campaign["name"])
         with DetachedActors() as actors:
             former = actors.find(name)
@@ -179,7 +191,7 @@ class DetachedLaunches:
             actors.start(name, DetachedLaunch, (campaign, home, launch_id)).call("status", 0)
 
     def state(self, name: str) -> tuple[str, str | None]:
-        """Return the state of a campaign's launch, and what ended it if it failed."""
+        """Return the state of a campaign's launch, and the error if it failed."""
         with DetachedActors() as actors:
             actor = actors.find(detached_name(name))
             if actor is None:
@@ -197,7 +209,7 @@ class DetachedLaunches:
 
 
 class Campaigns:
-    """The campaigns of the service, as routes use them; every campaign belongs to the token that launched it first."""
+    """The campaigns of the service, for use in routes. A campaign belongs to the token that launched it first."""
 
     def __init__(
         self,
@@ -214,10 +226,10 @@ class Campaigns:
         self._networks = networks
 
     def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> tuple[str, str]:
-        """Check a campaign and launch it; return its name, and the profile or the kind of its runner.
+        """Check a campaign and launch it. Return its name, and the profile or the kind of its runner.
 
-        Raises InvalidInput for faults in it, NotPermitted if the caller may not use its runner, and TooManyRequests
-        while another campaign of the caller runs.
+        Raises InvalidInput if the campaign is invalid, NotPermitted if the caller may not use its runner, and
+        TooManyRequests while another campaign of the caller is running.
         """
         campaign, profile, _ = self.checked(document, caller)
         self._require_own_name(campaign.name, caller)
@@ -230,7 +242,7 @@ class Campaigns:
         resolved = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
         is_new = self._store.claim_campaign(campaign.name, caller.name)
         try:
-            self._require_own_name(campaign.name, caller)  # another may have been faster
+            self._require_own_name(campaign.name, caller)  # another caller may have used the name first
             self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
         except ChoraleError:
             if is_new:
@@ -240,9 +252,10 @@ class Campaigns:
         return campaign.name, profile or campaign.runner.kind
 
     def checked(self, document: dict[str, Any], caller: Caller) -> tuple[Campaign, str | None, Topology]:
-        """Return the campaign, the profile of its runner (if it has one), and its network.
+        """Check a campaign without launching it. Return the campaign, the profile of its runner (if any) and its
+        network.
 
-        Raises InvalidInput or NotPermitted if it could not be launched.
+        Raises InvalidInput or NotPermitted if the campaign could not be launched.
         """
         campaign, profile = requested_campaign(document, self._settings, caller, self.limits.campaign_minutes)
         topology = self.network(campaign.topology, caller)
@@ -251,24 +264,24 @@ class Campaigns:
         return campaign, profile, topology
 
     def importances(self, name: str, caller: Caller) -> dict[str, float]:
-        """Return how much each parameter decided in the newest launch; see `chorale.tuner.search.study`."""
+        """Return the importance of each parameter in the newest launch, see `chorale.tuner.search.study`."""
         trials = [trial for trial in self.snapshot(name, caller).trials if isinstance(trial, CompleteTrial)]
         return self._networks.planning.call(caller.name, trial_importances, trials)
 
     @property
     def limits(self) -> JobLimits:
-        """The most that a request may ask for."""
+        """Limits of requests."""
         return self._networks.limits
 
     @property
     def profiles(self) -> list[str]:
-        """The names of runners that an administrator has described."""
+        """Names of the runner profiles that an administrator has defined."""
         return list(self._settings.runners)
 
     @property
     def dashboards(self) -> dict[str, str | None]:
-        """Return the addresses of the pages of MLflow, Ray and Optuna, if the settings or the address of MLflow contain
-        them.
+        """Return the addresses of the pages of MLflow, Ray and Optuna, as far as they are known from the settings or
+        from MLflow's address.
         """
         named = self._settings.dashboards.model_dump()
         tracked = self.home.mlflow_uri
@@ -283,7 +296,9 @@ class Campaigns:
     def best(
         self, spec: str, caller: Caller, collective: str, size_bytes: int, alias: str, kind: str | None = None
     ) -> Any:
-        """Return what the registry has: the facts of the entry, or one of its files, verified within the limits."""
+        """Return the facts of a registry entry or, if `kind` is given, one of its files. It is verified within the
+        service's limits.
+        """
         topology = self.network(spec, caller)
         question = (self.home, topology, collective, size_bytes, alias, kind)
         return self._networks.planning.call(caller.name, registered, *question)
@@ -293,12 +308,12 @@ class Campaigns:
         return self._store.profile_of(name)
 
     def stop(self, name: str, caller: Caller) -> None:
-        """Ask a launch to end; what was measured stays."""
+        """Ask a launch to end. Its measurements are kept."""
         self._require_visible(name, caller)
         self._launches.stop(name)
 
     def resume(self, name: str, caller: Caller) -> tuple[str, str]:
-        """Go on with the newest launch of a campaign, its runner as the profile is now."""
+        """Resume the newest launch of a campaign. If its runner has a profile, the current profile is used."""
         document = dict(self.snapshot(name, caller).launch.campaign)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}
         profile = self.profile_of(name)
@@ -312,12 +327,14 @@ class Campaigns:
         return sorted(folder.name for folder in folders if folder.is_dir() and self._sees(folder.name, caller))
 
     def state(self, name: str, caller: Caller) -> tuple[str, str | None]:
-        """Return running, ended, failed or stored, and the reason of a failure."""
+        """Return the state of a campaign (running, ended, failed or stored), and the reason if it failed."""
         self._require_visible(name, caller)
         return self._launches.state(name)
 
     def snapshot(self, name: str, caller: Caller, number: int | None = None) -> LaunchSnapshot:
-        """Return the newest launch, or the one of that number. NotFound if it has written nothing."""
+        """Return launch `number` of a campaign, by default the newest. Raises NotFound if it has written
+        nothing yet.
+        """
         self._require_visible(name, caller)
         folders = launch_folders(self.home, name)
         chosen = [folder for folder in folders if number is None or folder.name == str(number)]
@@ -339,7 +356,7 @@ class Campaigns:
         raise NotFound(f"a {kind} must be that of a complete trial", trial_id, "take `trial_id` of a complete trial")
 
     def _visible_prior(self, prior: str | list[str], caller: Caller) -> str | list[str]:
-        """Return what a campaign may learn from: nothing of campaigns that the caller may not see."""
+        """Return `prior` without campaigns that the caller may not see."""
         if caller.sees_all or prior == "none":
             return prior
         if isinstance(prior, str):
@@ -357,8 +374,8 @@ class Campaigns:
             raise NotFound("a campaign must be there", name, "list your campaigns at /v1/campaigns")
 
     def _require_own_name(self, name: str, caller: Caller) -> None:
-        """Raise InvalidInput if somebody else has a campaign of that name, even one that was not launched by a
-        service.
+        """Raise InvalidInput if there is a campaign with this name that belongs to another user or was not launched by
+        the service.
         """
         owner = self._store.campaign_owner(name)
         exists = owner is not None or self.home.campaign(name).exists() or self._launches.state(name)[0] != STORED

@@ -1,4 +1,4 @@
-"""The service as a Serve config file names it: `import_path: chorale.tuner.service.deployed:application`."""
+"""The service for Ray Serve config files: `import_path: chorale.tuner.service.deployed:application`."""
 
 from typing import Any
 
@@ -27,12 +27,12 @@ class Arguments(BaseModel):
 
 
 def application(arguments: dict[str, Any]) -> Any:
-    """Return the application for Serve, with the arguments of the file; see `Arguments`.
+    """Return the application for Serve with the arguments of the config file, see `Arguments`.
 
-    `http_options` of the file says where it listens. It runs on the head of the cluster, which must have the data
-    folder and the token file.
+    `http_options` in the file defines the address on which it listens. It runs on the head of the cluster, which must
+    have the data folder and the token file.
     """
-    checked = Arguments.model_validate(arguments)  # Serve does not see types that are written as text
+    checked = Arguments.model_validate(arguments)  # Serve ignores type annotations that are strings
 
     def build() -> Any:
         home = Home.from_environment()

@@ -1,7 +1,7 @@
-"""Watched fabrics, as `chorale watch` describes them in the data folder, and requests to a watch.
+"""Read the state of watched fabrics from the data folder, and send requests to their watches.
 
-The folder `watch/NAME` has `state.json` in the format `chorale-watch/1`, which a watch replaces every second. As long
-as there is a file `hold` next to it, nothing is published; a file `roll-back` requests the previous table once.
+The folder `watch/NAME` contains `state.json` in the format `chorale-watch/1`, which a watch replaces every second.
+While a file `hold` exists next to it, nothing is published. A file `roll-back` requests the previous table once.
 """
 
 import json
@@ -20,12 +20,12 @@ from chorale.tuner.service.access import NotFound
 FORMAT = "chorale-watch/1"
 STATE, HOLD, ROLL_BACK = "state.json", "hold", "roll-back"
 SILENCE_S = 10.0
-"""A watch that has not written for so long does not run."""
+"""A watch that has not written its state for this long is not running."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class WatchedFabrics:
-    """The fabrics whose watches write to a data folder. Thread-safe: everything is in files that are replaced
+    """The fabrics whose watches write to a data folder. Thread-safe, because all state is in files that are replaced
     atomically.
     """
 
@@ -34,7 +34,7 @@ class WatchedFabrics:
         self._unix_s = unix_s
 
     def names(self) -> list[str]:
-        """Return the fabrics that a watch has written about, by name."""
+        """Return the names of the fabrics with a state written by a watch, sorted."""
         return sorted(path.parent.name for path in self._folder.glob(f"*/{STATE}"))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -55,12 +55,12 @@ class WatchedFabrics:
                         "links": dict(Counter(link["state"] for link in state["links"])),
                     }
                 )
-            except CheckFailed:  # its own page says so
+            except CheckFailed:  # the page of this fabric shows the error
                 continue
         return rows
 
     def state(self, name: str) -> dict[str, Any]:
-        """Return the last state that a watch wrote, and `is_running`: whether it still writes.
+        """Return the last state that a watch wrote, with `is_running`: whether the watch is still writing.
 
         Raises NotFound if there is no such fabric, and CheckFailed for a damaged file or one of another format.
         """
@@ -83,7 +83,7 @@ class WatchedFabrics:
         return {**document, "is_running": self._unix_s() - time_s < SILENCE_S}
 
     def hold(self, name: str, is_held: bool) -> dict[str, Any]:
-        """Have nothing published for a fabric, or again what fits it; return its state."""
+        """Stop publishing tables for a fabric or, if `is_held` is False, publish again. Return its state."""
         state = self.state(name)
         path = self._path(name) / HOLD
         if is_held:
@@ -93,11 +93,9 @@ class WatchedFabrics:
         return state
 
     def roll_back(self, name: str) -> dict[str, Any]:
-        """Ask the watch of a fabric for the table before the present one, and hold it then, as `chorale watch` does.
+        """Ask the watch of a fabric to publish the previous table, and hold it. Return the fabric's state.
 
-        Returns its state.
-
-        CheckFailed if the watch does not run.
+        Raises CheckFailed if the watch is not running.
         """
         if not self.state(name)["is_running"]:
             way_out = "start `chorale watch` again"

@@ -1,4 +1,4 @@
-"""Settings of the service, and what its documents hide."""
+"""Settings of the service, and the function that removes private information from its documents."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ _PATH = re.compile(
 
 
 def redacted(text: str) -> str:
-    """Return `text` with addresses and absolute paths left out."""
+    """Return `text` with addresses and absolute paths removed."""
     return _PATH.sub("(path)", _ADDRESS.sub(r"\1://(address)", text))
 
 
@@ -47,7 +47,7 @@ class ServerSettings(BaseModel):
     dashboards: Dashboards = Field(default=Dashboards(), description="Where people see more.")
 
     def profile(self, name: object) -> RunnerSection:
-        """Return the runner of the profile `name`; InvalidInput if the administrator wrote none of that name."""
+        """Return the runner of the profile `name`. Raises InvalidInput if the administrator has not defined it."""
         section = self.runners.get(name) if isinstance(name, str) else None
         if section is None:
             known = ", ".join(self.runners) or "none yet"
@@ -57,9 +57,9 @@ class ServerSettings(BaseModel):
 
 
 def load_settings(path: str | None, home: Home) -> ServerSettings:
-    """Return the settings in the file at `path`, by default in that of `home`, which may be missing.
+    """Return the settings in the file at `path`, by default in the settings file of `home`, which may be missing.
 
-    Raises InvalidInput for a broken file, and for one that other users may write, because it names what is started.
+    Raises InvalidInput if the file is invalid, or if other users may write it, because it defines what is executed.
     """
     file = (home.service / "settings.yaml") if path is None else Path(path)
     if path is None and not file.exists():

@@ -30,9 +30,10 @@ _WAY_OUT = "take `chorale topology show` or `chorale show FILE` with `--plot` fo
 
 
 def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-    """Return an object for each pair of nodes with links, in the order of its first link, and the pair of each link.
+    """Return a list with an object for each pair of linked nodes, in the order of its first link, and an array with the
+    index of the pair of each link.
 
-    Parallel links are one connection of their bandwidth. O(links log links).
+    Parallel links are combined into one connection with their total bandwidth. O(links log links).
     """
     links = topology.links
     key = links.src.astype(np.int64) * topology.node_count + links.dst
@@ -48,9 +49,9 @@ def connections_of(topology: Topology) -> tuple[list[dict[str, Any]], NDArray[np
 
 
 def nodes_view(topology: Topology) -> list[dict[str, Any]]:
-    """Return nodes with their kind, position, and for switches that can do more what they can do.
+    """Return the nodes with their kind and position, and for switches that multicast or add, their abilities.
 
-    CheckFailed for networks too large to draw.
+    Raises CheckFailed if the network is too large to draw.
     """
     if topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
         value = f"{topology.node_count} nodes, {len(topology.links)} links"
@@ -66,9 +67,10 @@ def nodes_view(topology: Topology) -> list[dict[str, Any]]:
 
 
 def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
-    """Describe a network, with data for drawing it; null and the reason if it is too large.
+    """Return a description of a network with data for drawing it. If it is too large to draw, there is a reason instead
+    of the data.
 
-    Raises InvalidInput if it is no valid network, or exceeds `limits`.
+    Raises InvalidInput if the network is not valid or exceeds `limits`.
     """
     topology = built_network(source, limits).topology
     document: dict[str, Any] = {"topology": describe_topology(topology), "unit": topology.bandwidth_unit}
@@ -80,17 +82,18 @@ def topology_view(source: NetworkSource, limits: JobLimits) -> dict[str, Any]:
 
 
 MAX_STEP_ENTRIES = 60_000
-"""Loads of all steps together; of more, a page draws the whole collective only."""
+"""Largest number of loads in all steps together. If there are more, the page only draws the whole collective."""
 
 
 def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     """Return nodes with x and y, connections with their load, loads by step, and the tree of the shard of `root`.
 
-    load:  shards that go over the links from one node to another during the whole collective
-    share: the load over the bandwidth of these links, 1 for the busiest
-    steps: for each step (of trees: each level) pairs of a connection's number and its load; null for too many
+    load:  number of shards that cross the links of a connection during the whole collective
+    share: load divided by the bandwidth of these links, relative to the busiest connection
+    steps: for each step (for trees: each level), pairs (index of a connection, load); null if there are too many
     tree:  links that carry the shard of `root`, hop by hop through switches, with the step and the hop
-    CheckFailed for schedules too large to draw.
+
+    Raises CheckFailed if the schedule is too large to draw.
     """
     schedule = from_parquet(content, load_topology)
     topology = schedule.topology
@@ -144,8 +147,8 @@ def simulated_trace(content: bytes, size_bytes: int, link_gbps: float, alpha_us:
 
 
 def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
-    """Return the importance of each parameter. Optuna is imported in the process that calls this, not in the
-    service.
+    """Return the importance of each parameter. Call this in a separate process, so that the service need not import
+    Optuna.
     """
     from chorale.tuner.search.study import importances  # noqa: PLC0415 - a second to import
 
@@ -155,9 +158,10 @@ def trial_importances(trials: Sequence[CompleteTrial]) -> dict[str, float]:
 def registered(
     home: Home, topology: Topology, collective: str, size_bytes: int, alias: str, kind: str | None
 ) -> dict[str, Any] | bytes:
-    """Return the facts of the registered version; with the `kind` "schedule" or "program", that file, verified.
+    """Return the facts of the registered version, or its verified file if `kind` is "schedule" or "program".
 
-    Raises CheckFailed if nothing is registered, nothing verifies, or the answer is the library's own algorithm.
+    Raises CheckFailed if nothing is registered, if the verification fails, or if a file is requested but the library's
+    own algorithm is registered.
     """
     entry = load_best(MlflowStore(home.mlflow_uri, home.artifacts), topology, collective, size_bytes, alias)
     if kind is not None:

@@ -1,4 +1,6 @@
-"""Server-sent events: health, jobs, campaigns and fabrics, sent again whenever what a client looks at has changed."""
+"""Server-sent events about health, jobs, campaigns and fabrics. An event is sent whenever a
+subscribed topic changes.
+"""
 
 import json
 import time
@@ -22,13 +24,15 @@ from chorale.tuner.service.http.schema import CurrentCaller
 from chorale.tuner.service.settings import redacted
 
 PAUSE_S, BEAT_S, LIMIT_S = 0.5, 3, 300.0
-"""Longest sleep of a stream; between two signs of life; after `LIMIT_S` a stream ends, and its client opens another."""
+"""Longest sleep of a stream, time between two keep-alive messages, and time after which a stream ends, so that its
+client opens another one."""
 MAX_STREAMS = 32
-"""Open streams of one token."""
+"""Largest number of open streams of one token."""
 LOOKS_SHARE = 0.05
-"""Part of a processor that all looks of a token may take together: with many streams each looks less often."""
+"""Share of a processor that polling may take for all streams of a token. With many streams, each is polled less often.
+"""
 LOOK_S = 0.001
-"""Processor time of a look in addition to reading the topic: for its thread and its event."""
+"""Processor time of polling in addition to reading the topic, for the thread and the event."""
 MAX_TOPICS, LISTED_JOBS = 8, 100
 
 event_router = APIRouter(prefix="/v1/events", tags=["events"])
@@ -36,16 +40,17 @@ event_router = APIRouter(prefix="/v1/events", tags=["events"])
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that is looked at every `period_s`. look: returns its state as plain data; called in a thread
+    """A topic that is polled every `period_s` seconds.
 
-    A ChoraleError of `look` is sent as `{"error": …}`.
+    look: returns the topic's state as plain data; called in a thread. If it raises a ChoraleError, `{"error": …}` is
+        sent.
     """
 
     look: Callable[[], Any]
     period_s: float
 
     def text(self) -> tuple[str, float]:
-        """Return the current state as JSON without line breaks, and the processor seconds that this took."""
+        """Return the current state as JSON without line breaks, and the processor time for it in seconds."""
         begun_s = time.thread_time()
         try:
             text = json.dumps(self.look(), sort_keys=True, allow_nan=False)
@@ -56,9 +61,9 @@ class Topic:
 
 
 class EventStreams:
-    """Open streams and their topics by owner, and whether new ones are taken. For the thread of the event loop.
+    """The open streams and their topics by owner. Use it only in the thread of the event loop.
 
-    stopping: set when the service ends, and the streams with it
+    stopping: set when the service ends; all streams then end, too
     """
 
     def __init__(self, stopping: Event, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,15 +73,15 @@ class EventStreams:
         self._clock = clock
 
     def response(self, owner: str, topics: Mapping[str, Topic]) -> EventSourceResponse:
-        """Return a stream of `events`; TooManyRequests above `MAX_STREAMS` of one owner."""
+        """Return a stream of `events`. Raises TooManyRequests if `owner` already has `MAX_STREAMS` open streams."""
         if self._open[owner] >= MAX_STREAMS:
             rule = f"a token may have at most {MAX_STREAMS} streams of events open"
             raise TooManyRequests(rule, "more", "close some pages")
         return EventSourceResponse(self.events(owner, topics), ping=BEAT_S, sep="\n")
 
     async def events(self, owner: str, topics: Mapping[str, Topic]) -> AsyncIterator[ServerSentEvent]:
-        """Yield an event of a topic's name whenever its look sees something else than before."""
-        if self._open[owner] >= MAX_STREAMS:  # others began between the request and its answer
+        """Yield an event, named after its topic, whenever the state of a topic has changed."""
+        if self._open[owner] >= MAX_STREAMS:  # other streams were opened since the request was checked
             return
         self._open[owner] += 1
         self._topics[owner] += len(topics)
@@ -145,7 +150,7 @@ def _topic(name: str, caller: Caller, state: Any) -> Topic:
 
 
 class _NewTrials:
-    """State of a campaign: all trials of a launch the first time, then only new ones."""
+    """Returns the state of a campaign: with all trials of a launch the first time, then only with new ones."""
 
     def __init__(self, campaigns: Campaigns, name: str, caller: Caller) -> None:
         self._document = partial(campaign_document, campaigns, name, caller)

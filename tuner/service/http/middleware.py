@@ -1,4 +1,4 @@
-"""Steps of every request: limits before it is parsed, security headers, metrics, the audit log."""
+"""Middleware for all requests: limits before parsing, security headers, metrics, and the audit log."""
 
 import asyncio
 import json
@@ -28,14 +28,14 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def refusal(status: int, rule: str, value: str, way_out: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return a refusal in the common form, without secrets."""
+    """Return an error response in the common format. Secrets are removed."""
     texts = {"rule": redacted(rule), "value": redacted(value)[:500], "way_out": redacted(way_out)}
     facts = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
     return JSONResponse({"error": facts}, status_code=status, headers=headers)
 
 
 def refusal_of(error: ChoraleError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the refusal that tells a client about `error`."""
+    """Return the error response for `error`."""
     status = status_of(error)
     sent = {**_REFUSAL_HEADERS.get(status, {}), **(headers or {})}
     return refusal(status, error.problem, str(error.value), error.way_out, sent)
@@ -50,14 +50,16 @@ class BodyLimits:
 
 
 class _Refused(Exception):  # noqa: N818  # not an error of this program
-    """A request that is refused before routing: status, rule, value, way out."""
+    """Raised for a request that is refused before routing. Arguments: status, rule, value, fix."""
 
 
 class RequestLimits:
-    """Refuses bodies that are too large (413), too slow (408), not JSON (415) or without a token (401), requests of
-    pages elsewhere that would change something (403), and on loopback requests for other hosts (421).
+    """Refuses requests whose body is too large (413), too slow (408), not JSON (415) or sent without a token (401);
+    requests from pages of other origins that would change something (403); and on loopback, requests for other hosts
+    (421).
 
-    The last keeps a web page elsewhere from talking to the service by having its own name resolve to this machine.
+    The last check protects against DNS rebinding, where a foreign web page reaches the service by a host name of its
+    own that resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, limits: BodyLimits, access: Access) -> None:
@@ -78,7 +80,7 @@ class RequestLimits:
         await (answer or self._app)(scope, receive, send)
 
     async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        """Return what gives the request that was checked; a body is read only from a client that has a token."""
+        """Check the request and return a `receive` function for it. A body is read only if the client has a token."""
         method, headers = scope["method"], Headers(scope=scope)
         host = headers.get("host", "")
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
@@ -104,7 +106,7 @@ class RequestLimits:
         return _replay(body, receive)
 
     async def _body(self, receive: Receive) -> bytes:
-        """Return the whole body."""
+        """Read and return the complete body, within the limits."""
         content = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_s):
@@ -127,7 +129,9 @@ class RequestLimits:
 
 
 def _require_same_origin(headers: Headers) -> None:
-    """Refuse what changes something and comes from a page of another origin; browsers say so, others say nothing."""
+    """Refuse a request that changes something and comes from a page of another origin. Browsers send a header that says
+    so; other clients send none and are accepted.
+    """
     rule, way_out = "a page elsewhere must not change anything here", "use the page of the service itself"
     site = headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none"):
@@ -138,8 +142,8 @@ def _require_same_origin(headers: Headers) -> None:
 
 
 def _require_text(body: bytes) -> None:
-    """Refuse text that is not UTF-8, and escaped lone surrogates: JSON allows them, but no file or answer can hold
-    them.
+    """Refuse text that is not UTF-8 or contains escaped lone surrogates. JSON allows these, but they cannot be written
+    to files or responses.
     """
     try:
         if "\\ud" in body.decode().lower():
@@ -148,11 +152,11 @@ def _require_text(body: bytes) -> None:
         value, way_out = f"byte {error.start}: {error.reason}", "send UTF-8, without halves of surrogate pairs"
         raise _Refused(400, "a request must be text", value, way_out) from None
     except (ValueError, RecursionError):
-        pass  # not JSON, or too deep: refused where it is parsed
+        pass  # invalid or too deeply nested JSON is refused later, by the parser
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that returns the body once and then what the connection sends."""
+    """Return a `receive` function that first returns `body` and then the messages of the connection."""
     replayed = False
 
     async def replay() -> Message:
@@ -167,15 +171,17 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 MAX_BYTES, MAX_FILES, MAX_REFUSED_FILES = 16 * 2**20, 8, 2
 LINES_A_MINUTE = 10
-"""Lines about refusals of one client; more are counted, and the count is in its next line."""
+"""Largest number of lines per minute about refused requests of a client. Further ones are only counted, and the count
+is written in the next line."""
 MAX_COUNTED_CLIENTS = 4096
 
 
 class AuditLog:
-    """Lines of JSON in `folder`: audit.jsonl records changes, refused.jsonl records refused requests.
+    """Writes lines of JSON to files in `folder`: changes to audit.jsonl, refused requests to refused.jsonl.
+    Thread-safe.
 
-    They rotate separately, with up to `MAX_FILES` and `MAX_REFUSED_FILES` older files of `MAX_BYTES`, so that nobody
-    without a token can push out lines of the first. Thread-safe.
+    The files are rotated separately, with up to `MAX_FILES` and `MAX_REFUSED_FILES` older files of `MAX_BYTES`. So
+    clients without a token cannot displace entries of audit.jsonl.
     """
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
@@ -183,11 +189,11 @@ class AuditLog:
         self._changes = _handler(folder / "audit.jsonl", MAX_FILES)
         self._refusals = _handler(folder / "refused.jsonl", MAX_REFUSED_FILES)
         self._throttle = ClientLimit(unix_s, LINES_A_MINUTE)
-        self._left_out: dict[str, int] = {}  # lines about refusals by client, since the last one
+        self._left_out: dict[str, int] = {}  # client -> number of omitted lines
         self._lock = threading.Lock()
 
     def note(self, client: str, refused: bool, **facts: Any) -> None:
-        """Write one line; a full disk is reported by logging and stops nothing."""
+        """Write one line. If the disk is full, only a warning is logged."""
         line = {"unix_s": round(self._unix_s(), 3), "client": client, **facts}
         if not refused:
             _write(self._changes, line)
@@ -208,7 +214,7 @@ class AuditLog:
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A file that its owner alone can read."""
+    """A log file that only its owner can read."""
 
     def _open(self) -> Any:
         stream = super()._open()
@@ -230,7 +236,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Requests by route and status, their durations, and unfinished jobs, which `counts` returns at every scrape."""
+    """Prometheus metrics: requests by route and status, their durations, and the numbers of unfinished jobs, which are
+    obtained from `counts` at every scrape.
+    """
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         self._registry = CollectorRegistry()
@@ -248,16 +256,16 @@ class Metrics:
             jobs.labels(state).set_function(lambda state=state: counts()[state])  # type: ignore[misc]
 
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """Count a request. `route` is the pattern, not the path, so that there are few of them.
+        """Count a request. `route` is the pattern and not the path, so that there are few different values.
 
-        seconds: until the end of the answer; None for a stream, which lasts as long as somebody reads it
+        seconds: time until the end of the response; None for a stream, which lasts as long as the client reads it
         """
         self._requests.labels(method, route, str(status)).inc()
         if seconds is not None:
             self._seconds.labels(method, route).observe(seconds)
 
     def text(self) -> bytes:
-        """Return the exposition format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
@@ -275,7 +283,7 @@ _FACTS = ("token", "role", "campaign", "runner")
 
 
 class AccessLog:
-    """The outermost middleware: adds the security headers, and records every request, refused ones too."""
+    """The outermost middleware. It adds the security headers and records every request, including refused ones."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog, metrics: Metrics) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Jobs as requests ask for them: specifications, limits, the memory that they take, and their networks."""
+"""Specifications of jobs in requests, limits, estimates of memory, and the networks of jobs."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.service.jobs.planning import Planning
 
 BASE_BYTES = 340 * 2**20
-"""A worker with everything imported and its kernels loaded."""
+"""Memory of a worker after all imports, with its kernels loaded."""
 
 BYTES_PER_PAIR = 52
-"""Per pair of nodes: columns of transfers, their sorted copies and the replay. Measured peaks are at most that:
-hypercube:12 by bfb 33, 4,096 ranks of a switched fabric by forest 52."""
+"""Memory per pair of nodes, for columns of transfers, their sorted copies and the replay. Measured peaks: 33 for
+hypercube:12 with bfb, 52 for a switched fabric of 4,096 ranks with forest."""
 
 _GIB = 2**30
 
@@ -34,10 +34,10 @@ _GIB = 2**30
 class JobLimits:
     """Limits of one job, request or campaign.
 
-    memory_bytes: of a job, by its estimate; its process may use up to twice that in addition to its memory at the start
-    links:        of a network including switches, which is known before it is built
-    plan_s, plan_bytes: of planning a request before it is answered, in a separate process
-    job_s:        a job is stopped after this time, which includes waiting for resources of the cluster
+    memory_bytes: largest estimated memory of a job; its process may use up to twice that above its initial memory
+    links:        largest number of links of a network including switches, which is known before the network is built
+    plan_s, plan_bytes: time and memory for planning a request, in a separate process, before it is answered
+    job_s:        time after which a job is stopped; includes waiting for resources of the cluster
     campaign_minutes: longest search of a campaign
     """
 
@@ -56,7 +56,7 @@ def memory_estimate(nodes: int) -> int:
 
 
 def require_affordable(nodes: int, links: int, subject: str, limits: JobLimits) -> int:
-    """Return the estimate of memory for a network of that size; InvalidInput with it if it is beyond `limits`."""
+    """Return the estimated memory for a network of this size, in bytes. Raises InvalidInput if it exceeds `limits`."""
     estimate = memory_estimate(nodes)
     value = f"{subject}: {nodes} nodes, about {_gib_text(estimate)}"
     if nodes > limits.nodes:
@@ -76,18 +76,18 @@ def _gib_text(size_bytes: int) -> str:
 
 
 DOCUMENT_SPEC = "file:network"
-"""Spec of networks that were sent as documents: their schedules carry the whole network."""
+"""Spec of networks that were sent as documents. Schedules for them contain the complete network."""
 
 CACHED_LINKS = 2**22
-"""Links of all cached networks: about 50 MB."""
+"""Largest total number of links of all cached networks; they take about 50 MB."""
 
 NetworkSource: TypeAlias = str | dict[str, Any]
-"""A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with what a machine printed."""
+"""A spec, a document of the format chorale-topology/1, or `{"file": TEXT}` with the output of a machine's tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedNetwork:
-    """A checked network within the limits. memory_bytes: what a synthesis on it may take."""
+    """A checked network within the limits. memory_bytes: estimated memory of a synthesis on it"""
 
     topology: Topology
     memory_bytes: int
@@ -96,8 +96,8 @@ class PlannedNetwork:
 class NetworkPlanner:
     """Plans and builds the networks of requests, and caches the most recent ones. Thread-safe.
 
-    cached_links: most links of all cached networks together; a larger network is never cached
-    planning:     where networks are built
+    cached_links: largest total number of links of all cached networks; a larger network is never cached
+    planning:     the processes in which networks are built
     """
 
     def __init__(self, limits: JobLimits, cached_links: int = CACHED_LINKS, planning: Planning | None = None) -> None:
@@ -108,10 +108,10 @@ class NetworkPlanner:
         self._lock = threading.Lock()
 
     def plan(self, source: NetworkSource, owner: str = "") -> PlannedNetwork:
-        """Return the network of a spec or a document, in a turn of `owner`. No files are read.
+        """Return the network of a spec or a document. No files are read. `owner` waits for a turn, see `Planning`.
 
-        The size is checked before anything is built. Raises InvalidInput for faults, and if the estimated memory
-        exceeds the limits.
+        The size is checked before anything is built. Raises InvalidInput if the network is invalid or its estimated
+        memory exceeds the limits.
         """
         key = _source_key(source)
         planned = self._cached(key)
@@ -141,7 +141,7 @@ class NetworkPlanner:
 
 
 def built_network(source: NetworkSource, limits: JobLimits) -> PlannedNetwork:
-    """Return the network of a spec or a document; its size is checked before it is built, and after."""
+    """Return the network of a spec or a document. Its size is checked both before and after building it."""
     if isinstance(source, dict):
         nodes, links = (source.get(key) for key in ("nodes", "links"))
         count = [len(entries) if isinstance(entries, list) else 0 for entries in (nodes, links)]
@@ -168,7 +168,7 @@ def network_of(source: NetworkSource) -> Topology:
 
 
 def _source_key(source: NetworkSource) -> str:
-    """Return a short key: documents may have megabytes."""
+    """Return a short cache key, because documents may be megabytes long."""
     return hashlib.sha256(json.dumps(source).encode()).hexdigest()
 
 
@@ -197,7 +197,9 @@ class JobSpec(BaseModel):
     priority: Priority = 5
 
     def facts(self) -> dict[str, Any]:
-        """Return what the content key of the result depends on, but for the network: floats as exact text."""
+        """Return everything except the network on which the content key of the result depends. Floats are given as
+        exact text.
+        """
         facts = self.model_dump(exclude={"kind", "priority", "topology"})
         return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 

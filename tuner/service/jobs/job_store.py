@@ -124,7 +124,7 @@ _profiles = sql.Table(
 
 
 POOL_SIZE = 64
-"""Connections that are kept, one for each thread of requests: opening one takes longer than a statement."""
+"""Number of connections that are kept open, one per request thread, because opening one takes longer than a query."""
 
 
 class StoredResult(NamedTuple):
@@ -137,7 +137,7 @@ class StoredResult(NamedTuple):
 class JobStore:
     """Jobs and results in a SQLite database, with files of results next to it. Thread-safe.
 
-    A file is completely written before its result is entered, so that a readable result has its files.
+    Files are completely written before their result is inserted, so a result that can be read has all its files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -158,11 +158,11 @@ class JobStore:
                 connection.execute(sql.insert(_jobs).values(number=number, **row))
 
     def job(self, job_id: str) -> Job | None:
-        """Return the job of that id."""
+        """Return the job with id `job_id`, None if there is none."""
         return next(iter(self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))), None)
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
-        """Return jobs, newest first; of one owner and in some states, if given."""
+        """Return jobs, newest first. If given, only jobs of `owner` and in one of `states`."""
         query = sql.select(_jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
         if owner is not None:
             query = query.where(_jobs.c.owner == owner)
@@ -175,7 +175,7 @@ class JobStore:
         return list(reversed(self.jobs(states=(JobState.QUEUED, JobState.RUNNING))))
 
     def save_result(self, key: str, kind: str, document: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-        """Store a result; one that is stored under `key` already stays, since it is equal."""
+        """Store a result. If there already is one under `key`, it is kept, because equal keys mean equal results."""
         for name, content in files.items():
             write_file(self._path(key, name), content)
         row = {"key": key, "kind": kind}
@@ -188,8 +188,8 @@ class JobStore:
                 connection.execute(sql.insert(_results).values(row))
 
     def result_texts(self, key: str) -> tuple[str, str] | None:
-        """Return the document of a result and the names of its files as the JSON texts that are stored."""
-        query = "SELECT document, files FROM results WHERE key = ?"  # as text: composing it takes longer
+        """Return the document of a result and the names of its files as stored, as JSON texts."""
+        query = "SELECT document, files FROM results WHERE key = ?"  # plain SQL, which is faster than composing a query
         with self._engine.connect() as connection:
             row = connection.exec_driver_sql(query, (key,)).first()
         return None if row is None else (row.document, row.files)
@@ -203,12 +203,12 @@ class JobStore:
         return bool(self._column(_results.c.key, _results.c.key == key))
 
     def file(self, key: str, name: str) -> Path | None:
-        """Return the path of a file of a result; names that the result does not list have none."""
+        """Return the path of a file of a result, None if the result has no file with this name."""
         stored = self.result(key)
         return self._path(key, name) if stored is not None and name in stored.files else None
 
     def claim_campaign(self, name: str, owner: str) -> bool:
-        """Record the owner of the campaign `name`, unless it has one; return whether it had none."""
+        """Record `owner` as the owner of the campaign `name`, unless it has one. Return whether it was recorded."""
         try:
             with self._engine.begin() as connection:
                 connection.execute(sql.insert(_campaigns).values(name=name, owner=owner))
@@ -217,7 +217,7 @@ class JobStore:
         return True
 
     def release_campaign(self, name: str) -> None:
-        """Take back what `claim_campaign` recorded, for a launch that did not begin."""
+        """Undo `claim_campaign` after a launch that did not begin."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_campaigns).where(_campaigns.c.name == name))
 
@@ -226,14 +226,14 @@ class JobStore:
         return next(iter(self._column(_campaigns.c.owner, _campaigns.c.name == name)), None)
 
     def save_profile(self, campaign: str, profile: str | None) -> None:
-        """Record which profile the runner of a campaign's newest launch is of; None for none."""
+        """Record the profile of the runner of a campaign's newest launch, None if it has no profile."""
         with self._engine.begin() as connection:
             connection.execute(sql.delete(_profiles).where(_profiles.c.campaign == campaign))
             if profile is not None:
                 connection.execute(sql.insert(_profiles).values(campaign=campaign, profile=profile))
 
     def profile_of(self, campaign: str) -> str | None:
-        """Return the profile that the runner of a campaign's newest launch is of."""
+        """Return the profile of the runner of a campaign's newest launch, None if it has no profile."""
         return next(iter(self._column(_profiles.c.profile, _profiles.c.campaign == campaign)), None)
 
     def campaigns_of(self, owner: str) -> list[str]:
@@ -251,12 +251,12 @@ class JobStore:
             return [Job.model_validate_json(row.document) for row in connection.execute(query)]
 
     def _column(self, column: sql.Column[Any], where: sql.ColumnElement[bool]) -> list[str]:
-        """Return the values of a column in the rows with `where`."""
+        """Return the values of a column in the rows for which `where` holds."""
         with self._engine.connect() as connection:
             return [str(value) for value in connection.execute(sql.select(column).where(where)).scalars()]
 
 
 def _write_ahead(connection: Any, _record: object) -> None:
-    """Readers do not wait for the writer."""
+    """Switch SQLite to write-ahead logging, so that readers need not wait for the writer."""
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")

@@ -1,4 +1,4 @@
-"""From the specification of a job to its plan: the key of the result, the memory, and the task of the worker."""
+"""Turn the specification of a job into a plan: the key of its result, its memory, and the task for the worker."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,13 @@ from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE
 
 VERSIONS = {"bound": 2}
-"""Version of the results of each kind, 1 if not listed. Increase it when workers compute something else, so that stored
+"""Version of the results of each kind, 1 if not listed. Increase it when the results of workers change, so that stored
 results are no longer used.
 """
 
 _FIND_NODES, _BOUND_NODES = 4096, 1024
-"""Most nodes that count for the memory of a search, which verifies schedules up to that size, and of a bound."""
+"""Upper limits of the number of nodes in the memory estimates of a search, which verifies only schedules up to this
+size, and of a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class JobPlan:
 class JobPlanner:
     """Checks specifications against the existing networks, methods and results. Thread-safe.
 
-    home: data folder whose cache of schedules the tasks use; None for none
+    home: data folder with the cache of schedules for the tasks; None to use no cache
     """
 
     def __init__(self, networks: job_specs.NetworkPlanner, store: JobStore, home: Path | None = None) -> None:
@@ -51,7 +52,9 @@ class JobPlanner:
         self._store = store
 
     def plan(self, spec: job_specs.AnyJobSpec, owner: str = "") -> JobPlan:
-        """Return the plan of `spec`, made in a turn of `owner`. Raises InvalidInput for what is impossible."""
+        """Return the plan of `spec`. `owner` waits for a turn, see `Planning`. Raises InvalidInput if the job is
+        impossible.
+        """
         match spec:
             case job_specs.SynthesisSpec():
                 return self._synthesis(spec, owner)
@@ -63,11 +66,11 @@ class JobPlanner:
             case job_specs.FindSpec():
                 subject = f"{spec.nodes} nodes of degree {spec.degree}"
                 job_specs.require_affordable(spec.nodes, 0, subject, self.networks.limits)
-                FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # refuses impossible combinations
+                FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # raises for impossible combinations
                 return JobPlan(spec, _key(spec), job_specs.memory_estimate(min(spec.nodes, _FIND_NODES)))
             case job_specs.ProgramSpec():
                 target_named(spec.target)
-                spec.options()  # refuses values out of range
+                spec.options()  # raises for values out of range
                 result = self._synthesis_result(spec.result)
                 form = result["schedule"]["form"]
                 if form != "columns":
@@ -82,7 +85,7 @@ class JobPlanner:
                 return JobPlan(spec, _key(spec), job_specs.memory_estimate(result["topology"]["nodes"]))
             case job_specs.JudgeSpec():
                 topology = self.networks.plan(spec.topology, owner).topology
-                parse_results(spec.results, spec.file_name)  # refuses what holds none
+                parse_results(spec.results, spec.file_name)  # raises if the text has no results
                 memory_bytes = job_specs.memory_estimate(min(topology.node_count, _BOUND_NODES))
                 return JobPlan(spec, _key(spec, topology=topology.id), memory_bytes)
 

@@ -1,4 +1,6 @@
-"""Processes that compute what a request needs before it is answered: owners take turns, calls have limits."""
+"""Worker processes for computations that a request needs before it is answered. Owners take turns, and each call has
+limits of time and memory.
+"""
 
 import os
 import threading
@@ -17,19 +19,19 @@ from chorale.tuner.service.access import TooManyRequests
 
 MOST_WAITING = 8
 IMPORTED_BYTES = 2**29
-"""More than a process uses that has imported everything and does nothing."""
+"""More memory than an idle process uses after all imports. A process that uses more is not reused."""
 IDLE_S = 300.0
-"""A process without calls ends after this time, even if its service was killed."""
+"""An idle process ends after this time, even if its service was killed."""
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 Value = TypeVar("Value")
 
 
 class Planning:
-    """Calls functions for requests in this process, without limits: for tests, and if you trust all requests."""
+    """Calls functions in this process, without limits. For tests, or if all requests can be trusted."""
 
     def call(self, _owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Call `function`, of a module of this package, with `arguments`; return its result or raise its error."""
+        """Call `function` with `arguments`. Return its result or raise its error. The function must be importable."""
         return function(*arguments)
 
     def close(self) -> None:
@@ -37,27 +39,28 @@ class Planning:
 
 
 class PlanningProcesses(Planning):
-    """Planning in at most `processes` processes, each for one call at a time. Thread-safe.
+    """Planning in at most `processes` processes, each of which handles one call at a time. Thread-safe.
 
-    seconds, memory_bytes: limits of a call; if it exceeds them, its process is killed and the call raises InvalidInput.
-    Each process is a separate pool, so that killing one affects no other call.
+    seconds, memory_bytes: limits of a call. If it exceeds one, its process is killed and the call raises InvalidInput.
+    Each process is a separate pool, so killing one does not affect other calls.
     """
 
     def __init__(self, processes: int, seconds: float, memory_bytes: int) -> None:
         self._seconds = seconds
         self._memory_bytes = memory_bytes
         self._free = threading.Semaphore(processes)
-        self._of_owner: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # as many as there are tokens
-        self._calls: Counter[str] = Counter()  # by owner, waiting ones included
+        self._of_owner: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # one lock per token
+        self._calls: Counter[str] = Counter()  # owner -> number of calls, including waiting ones
         self._idle: list[ProcessPoolExecutor] = []
         self._closed = False
         self._lock = threading.Lock()
 
     @contextmanager
     def turn(self, owner: str) -> Iterator[None]:
-        """Wait for a process, and hold it during the block. TooManyRequests if too many calls of `owner` wait.
+        """Wait for a free process, and reserve it during the block. Raises TooManyRequests if `owner` has too many
+        waiting calls.
 
-        An owner has one call at a time, so that calls of others do not wait behind all of its calls.
+        Each owner has only one running call at a time, so other owners do not have to wait for all its calls.
         """
         with self._lock:
             if self._calls[owner] > MOST_WAITING:
@@ -73,7 +76,7 @@ class PlanningProcesses(Planning):
                 self._calls[owner] -= 1
 
     def call(self, owner: str, function: Callable[..., Value], *arguments: Any) -> Value:
-        """Return what `function` returns; see `Planning` and the class."""
+        """Call `function` in one of the processes and return its result; see `Planning` and this class."""
         with self.turn(owner):
             with self._lock:
                 pool = self._idle.pop() if self._idle else None
@@ -99,7 +102,7 @@ class PlanningProcesses(Planning):
             return value
 
     def close(self) -> None:
-        """End all processes; running calls end by their limits."""
+        """End all idle processes. Running calls end by themselves or at their limits."""
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
         for pool in idle:
@@ -120,4 +123,4 @@ class PlanningProcesses(Planning):
 
 
 class _TooCostly(InvalidInput):
-    """A call went beyond its limits."""
+    """Raised if a call exceeds its limits."""

@@ -1,4 +1,4 @@
-"""The job scheduler: takes specifications, queues them fairly by owner, has them computed, stores the results."""
+"""The job scheduler: accepts specifications, queues them fairly by owner, runs them and stores the results."""
 
 import logging
 import math
@@ -27,7 +27,7 @@ POLL_S = 0.1
 
 @dataclass(slots=True)
 class _Computation:
-    """A computation and the jobs that share it; without jobs, it is being stopped."""
+    """A computation and the jobs that share it. If it has no jobs, it is being stopped."""
 
     kind: str
     jobs: list[Job]
@@ -36,13 +36,15 @@ class _Computation:
 
 
 class JobScheduler:
-    """Jobs of all owners over one store and one backend. Thread-safe; its own thread starts and settles tasks.
+    """Schedules the jobs of all owners on one backend and keeps them in one store. Thread-safe; a thread of the
+    scheduler starts and finishes tasks.
 
-    Among owners with waiting jobs, the one with the fewest running jobs goes next, and of those the one that was served
-    longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
-    computation. Jobs that were queued or running when the service stopped are queued again at its start, and planned
-    again at their
-    turn. limit_s: a computation that takes longer is stopped, and its jobs fail
+    The next job belongs to the owner with the fewest running jobs; among equal owners, to the one that was served
+    longest ago. Of an owner's jobs, the one with the highest priority is next, then the oldest. Jobs with equal keys
+    share one computation. Jobs that were queued or running when the service stopped are queued again when it starts,
+    and are planned again when it is their turn.
+
+    limit_s: a computation that takes longer than this is stopped, and its jobs fail
     """
 
     def __init__(
@@ -64,8 +66,8 @@ class JobScheduler:
         self._monotonic_s = monotonic_s
         self._lock = threading.RLock()
         self._waiting = {job.id: _changed(job, state=JobState.QUEUED, started_s=None) for job in store.unfinished()}
-        self._plans: dict[str, JobPlan] = {}  # by id of a waiting job
-        self._running: dict[str, _Computation] = {}  # by key
+        self._plans: dict[str, JobPlan] = {}  # id of a waiting job -> its plan
+        self._running: dict[str, _Computation] = {}  # key of the result -> computation
         self._progress: dict[str, Progress] = {}
         self._cancelled: set[str] = set()
         self._last_started_s: dict[str, float] = {}  # by owner
@@ -74,11 +76,11 @@ class JobScheduler:
 
     @property
     def planning(self) -> Planning:
-        """Return the processes that plan requests, and answer those that take long."""
+        """Return the processes in which requests are planned, and in which slow requests are answered."""
         return self._planner.networks.planning
 
     def start(self) -> None:
-        """Begin to work on the queue."""
+        """Start the thread that works on the queue."""
         self._thread.start()
 
     def close(self) -> None:
@@ -91,10 +93,10 @@ class JobScheduler:
         self.store.close()
 
     def submit(self, spec: AnyJobSpec, caller: Caller) -> Job:
-        """Return the job for `spec`; it is already done if its result is stored.
+        """Create and return a job for `spec`. It is already done if its result is stored.
 
-        Raises InvalidInput for what is impossible, and TooManyRequests if the caller has as many unfinished jobs as the
-        token allows.
+        Raises InvalidInput if the job is impossible, and TooManyRequests if the caller already has the largest number
+        of unfinished jobs that the token allows.
         """
         plan = self._planner.plan(spec, caller.name)
         now_s = self._unix_s()
@@ -130,11 +132,11 @@ class JobScheduler:
         return self._now(job)
 
     def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
-        """Return the current states of jobs, newest first; of one owner and in some states, if given."""
+        """Return the current jobs, newest first. If given, only jobs of `owner` and in one of `states`."""
         return [self._now(job) for job in self.store.jobs(owner, states, limit)]
 
     def cancel(self, job_id: str, caller: Caller) -> Job:
-        """Take a job off the queue or stop it; CheckFailed if it is finished."""
+        """Remove a job from the queue or stop it. Raises CheckFailed if it has finished."""
         with self._lock:
             job = self.job(job_id, caller)
             if job.state.is_final:
@@ -156,12 +158,12 @@ class JobScheduler:
         """Return the numbers of waiting and running jobs. Takes no lock: a health check must not wait for a
         slow disk.
         """
-        running = tuple(self._running.values())  # a copy in one step: the thread may change the original
+        running = tuple(self._running.values())  # an atomic copy, because the thread may change the dictionary
         return {"queued": len(self._waiting), "running": sum(len(computation.jobs) for computation in running)}
 
     @property
     def is_working(self) -> bool:
-        """Return whether the thread is alive."""
+        """Return whether the scheduler's thread is alive."""
         return self._thread.is_alive()
 
     def _now(self, job: Job) -> Job:
@@ -196,7 +198,7 @@ class JobScheduler:
         }
 
     def _late(self) -> set[str]:
-        """Return the keys of computations that have just become too late."""
+        """Return the keys of the computations that have just exceeded the time limit."""
         now_s = self._monotonic_s()
         late = {key for key, one in self._running.items() if now_s - one.started_s > self._limit_s and not one.is_late}
         for key in late:
@@ -204,7 +206,7 @@ class JobScheduler:
         return late
 
     def _start_next(self) -> bool:
-        """Start or settle the next job; return False if there is none."""
+        """Start the next job, or finish it if its result is stored. Return False if no job can start."""
         with self._lock:
             job = self._next()
             if job is None:
@@ -225,7 +227,9 @@ class JobScheduler:
         return True
 
     def _begin(self, job: Job, plan: JobPlan | None) -> None:
-        """Start the computation of `job`, which has no plan yet if it comes from before a restart."""
+        """Start the computation of `job`. plan: None if the job was queued before a restart; then it is
+        planned first
+        """
         try:
             if job.memory_bytes > self._backend.largest_memory_bytes:
                 value = f"{job.memory_bytes} bytes, the largest node has {self._backend.largest_memory_bytes}"
@@ -242,7 +246,7 @@ class JobScheduler:
         except ChoraleError as error:
             self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
             return
-        except Exception as error:  # a bug costs this job, not the slot that it would hold for ever
+        except Exception as error:  # a bug must only fail this job and not block its slot forever
             self._settle(job.key, TaskFailure(TaskFailureKind.CRASH, error))
             return
         self._backend.start(job.key, run_task, task, plan.memory_bytes)
@@ -254,7 +258,7 @@ class JobScheduler:
         return path.read_bytes()
 
     def _next(self) -> Job | None:
-        """Return the next waiting job; None if none may start."""
+        """Return the next waiting job, None if no job can start now."""
         free = len(self._running) < self._slots
 
         def may_start(job: Job) -> bool:  # there is a slot, or a computation to share that is not being stopped
@@ -295,12 +299,12 @@ class JobScheduler:
             self._progress.pop(key, None)
 
     def _stored(self, key: str, computation: _Computation, result: TaskResult) -> TaskResult | TaskFailure:
-        """Store the result; what cannot be stored (full disk) has failed, and can be asked for again."""
+        """Store the result. If that fails (full disk), return a failure; the client can request the job again."""
         try:
             self.store.save_result(key, computation.kind, result.document, result.files)
         except ChoraleError as error:
             return TaskFailure(TaskFailureKind.REFUSED, error)
-        except ValueError as error:  # a number that JSON does not have
+        except ValueError as error:  # a number that JSON cannot represent
             return TaskFailure(TaskFailureKind.CRASH, error)
         return result
 
@@ -316,7 +320,7 @@ def _changed(job: Job, **fields: Any) -> Job:
 
 
 def _error_facts(failure: TaskFailure) -> ErrorFacts:
-    """Return what a client reads of a failure; texts of unexpected errors stay in the log."""
+    """Return the description of a failure for clients. Messages of unexpected errors appear only in the log."""
     kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
         return ErrorFacts(

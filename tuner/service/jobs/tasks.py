@@ -1,4 +1,4 @@
-"""Tasks of workers: functions from the specification of a job to a document and files."""
+"""Tasks of workers: compute the document and files of a job from its specification."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,9 +31,9 @@ SCHEDULE_FILE, PROGRAM_FILE, PLAN_FILE = "schedule.parquet", "program.xml", "pro
 class JobTask:
     """The input of a worker.
 
-    topology:   network of the specification; None if the worker builds it
-    schedule:   content of the schedule file of the result that the specification names
-    home:       data folder with the cache of schedules, used if the worker has it
+    topology:   network of the specification; None if the worker has to build it
+    schedule:   content of the schedule file of the result to which the specification refers
+    home:       data folder with the cache of schedules; ignored if it does not exist on the worker
     """
 
     spec: job_specs.AnyJobSpec
