@@ -30,7 +30,7 @@ def test_two_engines_of_one_process_meet_by_shared_memory() -> None:
 
 
 def test_a_device_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with closing(Engine(0, 2)) as engine, pytest.raises(InvalidInput, match=r"address matches nothing0; choose from .*lo"):
+    with closing(Engine(0, 2)) as engine, pytest.raises(InvalidInput, match=r"matches nothing0; choose from .*lo"):
         engine.listen_devices(Devices("nothing0"))
 
 
