@@ -255,7 +255,7 @@ class Demo:
         return {**figures, "table": str(table), "missing": missing, "load_average": load_average()}
 
     def _recorded(self, kind: Kind) -> RecordedJob:
-        """Return the collectives of the job, from some training steps without a table."""
+        """Run a few training steps without a table, and return the collectives that the job called."""
         path = self.home / f"demo-job-{kind}.record.json"
         self._train(kind, "chorale", {"CHORALE_RECORD": str(path)}, _RECORDED_STEPS)
         return RecordedJob.of(read_record(path))

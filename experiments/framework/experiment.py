@@ -243,7 +243,7 @@ def claim_row(claim: str, value: float, low: float, high: float, reason: str | N
 
 
 def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return the columns of a comparison, from the headings by key of quantities."""
+    """Return the columns of a comparison; `keys` maps the key of each quantity to its column heading."""
     return (
         Column("nodes", lambda row: str(row["nodes"])),
         Column("topology", lambda row: str(row["topology"])),

@@ -97,7 +97,7 @@ class Curves:
 
 
 def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
-    """Return the times of `algorithms` by the congestion model, without the ring unless there are two dimensions."""
+    """Return the times of `algorithms` by the congestion model. The ring is included only in two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
     model = scene.model(overhead_us)

@@ -218,8 +218,9 @@ def log_fault(runtime: Runtime, logs: Sequence[str], ranks: int, calls: int) -> 
 
 
 def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int, Sequence[float]]) -> str | None:
-    """Return why the times suggest that the program did not run: they equal the library's at every size. None
-    otherwise.
+    """Return a message if the times suggest that the program did not run, otherwise None.
+
+    They do if they equal the library's at every size.
 
     This is the only evidence if a runtime logs no calls. A program that is as fast as the library at every measured
     size

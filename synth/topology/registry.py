@@ -1,4 +1,4 @@
-"""Declarations of families and functions of topologies, and plans whose size is known before they are built."""
+"""Declarations of topology families and functions, and plans that know their size before they are built."""
 
 import re
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Commands as jobs of Slurm: the profile of a site, the batch script, and how a job is submitted and followed.
+"""Run commands as Slurm jobs: site profiles, the batch script, submitting and following a job.
 
-The script comes from a template: requests, prologue, Ray if it is needed, stopping and going on. It asks for the nodes,
-tasks and GPUs that a runner needs for a network.
+The script comes from a template: requests, prologue, Ray if needed, and what stops and requeues the job. It asks for
+the nodes, tasks and GPUs that a runner needs for a network.
 """
 
 import json

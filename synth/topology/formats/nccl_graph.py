@@ -20,7 +20,7 @@ _WAY_OUT = "give what NCCL wrote with NCCL_GRAPH_DUMP_FILE"
 
 @dataclass(frozen=True, slots=True)
 class NcclChannel:
-    """nets: devices of NICs where it enters and leaves, () within one box;  gpus: devices in order."""
+    """nets: the NICs through which the channel enters and leaves, () within one box; gpus: numbers in order."""
 
     gpus: tuple[int, ...]
     nets: tuple[int, ...] = ()
