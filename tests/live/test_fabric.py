@@ -219,7 +219,7 @@ def test_fabrics_side_by_side_do_not_mix(up: Up) -> None:
 def test_a_choice_between_fabrics_is_not_guessed(up: Up) -> None:
     one = up(RARE, name=ONE)
     up(RARE, name=OTHER)
-    with pytest.raises(InvalidInput, match=f"{ONE}, {OTHER}; say --fabric NAME"):
+    with pytest.raises(InvalidInput, match=f"{ONE}, {OTHER}; choose one with --fabric NAME"):
         find_fabric(one.topology_id)
     with pytest.raises(InvalidInput, match=rf"fabric {ONE} has another topology, {RARE}"):
         find_fabric("another", ONE)
@@ -338,7 +338,7 @@ def test_the_command(
         for other in (("ring:4", "2"), ("ring:3", "4")):
             refused = chorale(capsys, "fabric", "up", other[0], "--link-mbps", other[1], "--name", SPARE_NAME)
             assert refused.code == 2
-            assert f"got {SPARE_NAME}, which is ring:3 at 2 Mbit/s" in refused.stderr
+            assert f"{SPARE_NAME}, which is ring:3 at 2 Mbit/s" in refused.stderr
         shown = chorale(capsys, "fabric", "status", "--json").document["fabrics"]
         (mine,) = [fabric for fabric in shown if fabric["name"] == SPARE_NAME]
         assert mine["ranks"][1] == {"rank": 1, "address": "10.99.0.2", "namespace": f"chorale-{SPARE_NAME}-1"}
