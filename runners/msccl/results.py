@@ -223,8 +223,7 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
     They do if they equal the library's at every size.
 
     This is the only evidence if a runtime logs no calls. A program that is as fast as the library at every measured
-    size
-    cannot be distinguished from it: measure more sizes.
+    size cannot be distinguished from it: measure more sizes.
     """
     apart = {size: abs(median(program_s[size]) / median(library_s[size]) - 1) for size in program_s}
     if max(apart.values()) > SAME_TIME_TOLERANCE:

@@ -153,10 +153,6 @@ class Nccl:
             fields["cta_policy"] = CTA_POLICIES[settings.cta_policy]
         return _Config(size=size, magic=_MAGIC, version=code, net_name=None, name=None, **fields)
 
-    def destroy(self, communicator: int) -> None:
-        """End a communicator; all ranks call this."""
-        self._do("CommDestroy", Pointer(communicator))
-
     def allocate(self, size_bytes: int) -> int:
         """Return memory that can be registered as a window."""
         address = Pointer()

@@ -1,4 +1,4 @@
-"""Networks with other compute nodes: switches promoted to compute nodes, or boxes contracted to one node."""
+"""Networks in which switches are promoted to compute nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,17 +50,6 @@ def process_network(topology: Topology) -> Topology:
         raise InvalidInput(rule, topology.spec, "declare them with able(SPEC)")
     network = promoted(topology, sorted(topology.abilities)).network
     return replace(network, spec=f"processes({topology.spec})")
-
-
-def contracted(topology: Topology, groups: Sequence[Sequence[int]]) -> Relabelled:
-    """Return the network in which each of `groups` is one compute node; together they contain all ranks."""
-    label = np.full(topology.node_count, -1, dtype=np.int64)
-    for index, group in enumerate(groups):
-        label[list(group)] = index
-    others = np.flatnonzero(label < 0)
-    label[others] = len(groups) + np.arange(len(others))
-    names = tuple(map(str, range(int(label.max()) + 1)))
-    return _relabelled(topology, label, names, (len(groups), len(groups)))
 
 
 def _relabelled(

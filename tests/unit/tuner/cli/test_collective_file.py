@@ -76,7 +76,7 @@ WRONG = {
     "rank: 1": ("rank: 0", "outputs must be named once each"),
     "from: [0, 0]": ("from: [0, 1]", "a sum contains a chunk twice"),
     "frm: 0": ("from: 0", "has no key"),
-    "sum: 3": ("from: 0", "`sum` must be a list of {{rank, chunk}}, without source"),
+    "sum: 3": ("from: 0", "`sum` must be a list of {rank, chunk}, without source"),
     "source: 5, from: 0": ("from: 0", "sources must be of 3 ranks and 2 input chunks"),
     "[": ("ranks: 3", "must be YAML or JSON"),
 }
